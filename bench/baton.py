@@ -2,6 +2,7 @@
 
 bench/run shards --ways baton --shards 10
 
+With delays searches that go on in others are measured with each round trip, too.
 Each server has as many pages of the index in shared_buffers as one part, and none comes
 to them: those that most edges lead to, or those of its own part. All else is read from
 disk. Counts are those of all servers together; a hop is a step that another server takes.
@@ -10,7 +11,9 @@ import os
 import statistics
 import time
 
+import figures
 from lab import K
+from proxy import Proxy, address
 from replica import copy_of
 from server import Server
 from session import OPERATORS
@@ -22,18 +25,34 @@ COUNTS = ("page_reads", "page_hits", "code_distances", "scans")
 
 class Baton:
     def __init__(self, shards, count):
-        self.front, self.data, self.store, self.count = shards.front, shards.data, shards.store, count
+        self.shards, self.front, self.data, self.store, self.count = shards, shards.front, shards.data, shards.store, count
         self.queries, self.options = shards.queries, shards.options
-        shards.drop()
-        shards.local(1, f"WITH (parts = {count})")
+        self.servers = [self.front]
+        self.table("")
+        self.fill(False)
+        self.measure("one server, no parts", [0 for _ in self.queries])
+        self.table(f"WITH (parts = {count})")
         # To the front itself, too, as a replica asks it.
         self.servers = [self.front, *(Server(os.path.join(self.options.server, f"shard_part{number}_of_{count}"))
                                       for number in range(1, count))]
-        for number, server in enumerate(self.servers):
-            shards.server_named(f"part{number}", server)
+        self.proxies = {milliseconds: [Proxy(self.options.server, server, milliseconds) for server in self.servers]
+                        for milliseconds in self.options.delay}
+        for milliseconds, proxies in self.proxies.items():
+            for name, proxy in zip(self.names(milliseconds), proxies):
+                shards.server_named(name, proxy.address)
+        for name, server in zip(self.names(0), self.servers):
+            shards.server_named(name, address(server))
         for server in self.servers[1:]:
             copy_of(self.front, server)
+
+    def table(self, options):
+        self.shards.drop()
+        self.shards.local(1, options)
         self.pages = self.front.session.value("SELECT graph_pages * node_pages FROM pipeann_index_info('items_index')")
+
+    def names(self, milliseconds):
+        """Of the foreign servers, by how long a round trip to them takes."""
+        return [f"part{number}_{milliseconds * 1000:.0f}" for number in range(len(self.servers))]
 
     def fill(self, parts):
         """Have in each server's memory its own part, or what most edges lead to."""
@@ -46,8 +65,8 @@ class Baton:
             while not server.session.value("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", lsn):
                 time.sleep(0.1)
 
-    def prepare(self, ef, mode, width):
-        names = ", ".join(f"part{number}" for number in range(self.count))
+    def prepare(self, ef, mode, width, milliseconds):
+        names = ", ".join(self.names(milliseconds))
         for server in self.servers:
             for name, value in {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan", "pipeann.ef_search": ef,
                                 "pipeann.search_mode": mode, "pipeann.pipeline_width": width,
@@ -77,17 +96,19 @@ class Baton:
             times.append(seconds * 1000)
         after = self.counts()
         point = {name: (after[name] - before[name]) / len(times) for name in COUNTS}
-        return {"recall": recall / len(times), "p50_ms": statistics.median(times), "queries": len(times), **point,
+        return {"recall": recall / len(times), "p50_ms": statistics.median(times), "p10_ms": figures.percentile(times, 10),
+                "queries": len(times), **point,
                 "hops": point["scans"] - 1}
 
-    def measure(self, way, chosen, mode="look_ahead", width=0):
+    def measure(self, way, chosen, mode="look_ahead", width=0, milliseconds=0):
         for ef in EF:
-            self.prepare(ef, mode, width)
+            self.prepare(ef, mode, width, milliseconds)
             point = self.asked(chosen)
-            self.store.baton.add(dataset=self.data.name, rows=len(self.data.base), shards=self.count, way=way, value=ef, **point)
+            self.store.baton.add(dataset=self.data.name, rows=len(self.data.base), shards=self.count, way=way, value=ef,
+                                 delay_ms=milliseconds, **point)
             print(f"  {way:<26} {ef:>3}: recall {point['recall']:.3f}, {point['hops']:.2f} hops, {point['page_reads']:.1f} pages"
                   f" from disk and {point['page_hits']:.1f} from memory, {point['code_distances']:,.0f} codes,"
-                  f" {point['p50_ms']:.2f} ms", flush=True)
+                  f" {point['p50_ms']:.2f} ms (a tenth of them {point['p10_ms']:.2f})", flush=True)
 
     def run(self):
         numbers = range(len(self.queries))
@@ -98,8 +119,12 @@ class Baton:
         self.fill(True)
         self.measure("the right replica", right)
         for width in WIDTHS:
-            self.measure(f"baton, W = {width}", right, "baton", width)
+            for milliseconds in (0, *self.proxies):
+                told = f", {milliseconds:g} ms" if milliseconds else ""
+                self.measure(f"baton, W = {width}{told}", right, "baton", width, milliseconds)
         self.measure("baton, replicas in turn", in_turn, "baton", 5)
+        for proxy in sum(self.proxies.values(), []):
+            proxy.stop()
         for server in self.servers[1:]:
             server.stop()
 
@@ -108,4 +133,4 @@ def add_to(report, entry):
     rows = report.store.baton.where(dataset=entry["name"], rows=entry["rows"])
     if rows:
         report.heading("Replicas that keep a part each in memory", 3)
-        report.summary(rows, ("shards", "way", "value"), ("recall", "hops", "page_reads", "page_hits", "code_distances", "p50_ms"))
+        report.summary(rows, ("shards", "way", "value"), ("recall", "hops", "page_reads", "page_hits", "code_distances", "p50_ms", "p10_ms"))

@@ -53,7 +53,7 @@ TABLES = (
       "index_hits", "disk_pages", "plan"), row_cost.RATIOS),
 )
 # Of the commands that compare in words of their own: every figure as it is.
-OTHERS = ("choice", "replica", "replica_rates", "replica_grown", "writes", "filter_builds")
+OTHERS = ("choice", "replica", "replica_rates", "replica_grown", "writes", "filter_builds", "shard_delays", "shard_writes")
 GROWTH = ("recall", "build_s", "index_bytes", "mean_ms", "memory_per_row", "page_reads", "page_hits")
 PLACES = {"memory": "index in shared_buffers", "disk": "index on disk, outside of caches at first",
           "own": "on the server as it is"}

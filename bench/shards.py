@@ -1,16 +1,20 @@
 """A table in one piece, in partitions, and on several servers: what of a query's work each shard repeats.
 
 bench/run shards [--datasets NAME,...] [--rows N] [--shards N,...] [--ways WAY,...]
-                 [--coverage SHARE,...] [--out FOLDER]
+                 [--coverage SHARE,...] [--ef N,...] [--clients N] [--delay MS,...] [--limit N]
+                 [--condition SHARE] [--one-cell] [--rounds N] [--out FOLDER]
 
 Ways: "apart" are partitions of one server, each searched as a table of its own;
 "together" the same as queries find them; "servers" are partitions on other
 servers, by postgres_fdw, beside one of the servers asked alone; "cells" are such
 partitions of near rows, of which as many are asked as each coverage wants; "baton" are
-replicas of one index, each with a part of it in memory (baton.py). All rows
+replicas of one index, each with a part of it in memory (baton.py); "writes" are COPY and
+INSERT through the tables of "servers" and of "cells". "alone" has one server asked in turn with all. All rows
 are in shared_buffers for times, and none of the index for page reads. Counts are
 those of all shards together, as is the processor time of the backends of all servers.
+With delays a proxy stands before each server, and one client is timed with each round trip.
 """
+import collections
 import itertools
 import os
 import statistics
@@ -23,20 +27,20 @@ import command
 import figures
 import truth
 from baton import Baton
-from lab import K
+from proxy import Proxy, address
 from plots import Line, Panel
 from server import Server
 from session import OPERATORS, Session
-from wire import vector_bytes
+from wire import CopyStream, vector_bytes
 
-WAYS = ("apart", "together", "servers", "cells", "baton")
-FAR = ("servers", "cells")
+WAYS = ("apart", "together", "servers", "alone", "cells", "baton", "writes")
+FAR = ("servers", "cells", "writes")
 EF = (10, 20, 30, 40, 60, 100)
 TARGET = 0.95
 CELLS = 1024
-CLIENTS = 4
 SECONDS = 2
 COUNTS = ("page_reads", "code_distances", "nodes_explored", "scans")
+COLUMNS = ("recall", "p50_ms", "p10_ms", *COUNTS, "busiest", "cpu_ms", "cold_cpu_ms", "qps")
 OPTIONS = ("use_remote_estimate", "async_capable")      # of the servers, what may lead a planner astray
 WARM = {"shared_buffers": "2GB", "pipeann.hot_pages": "0", "pipeann.shared_memory": "256MB",
         "max_parallel_workers_per_gather": "0"}
@@ -76,17 +80,44 @@ class Shards:
         self.front.session.rows("CREATE EXTENSION IF NOT EXISTS pipeann_servers CASCADE")
         self.far = [another(os.path.join(options.server, f"shard{number}"))
                     for number in range(max(options.shards) if set(FAR) & set(options.ways) else 0)]
+        self.proxies = {milliseconds: [Proxy(options.server, server, milliseconds) for server in self.far]
+                        for milliseconds in options.delay}
 
     def load(self, data):
-        self.data = data
-        self.queries = [vector_bytes(query) for query in data.queries]
+        self.data, session = data, self.front.session
         self.columns = f"(id int, embedding vector({data.dimensions}))"
-        self.front.session.rows(f"DROP TABLE IF EXISTS source; CREATE TABLE source {self.columns}")
+        session.rows(f"DROP TABLE IF EXISTS source; CREATE TABLE source {self.columns}")
         self.front.copy("source", data.base, "loading")
+        self.vectors = self.of_one_cell(data.queries) if self.options.one_cell else data.queries
+        self.queries = [vector_bytes(query) for query in self.vectors]
+        rows = np.arange(len(data.base))
+        if self.options.condition < 1:
+            self.columns = f"(id int, embedding vector({data.dimensions}), kind int)"
+            session.rows("ALTER TABLE source ADD kind int GENERATED ALWAYS AS (id % 1000) STORED")
+            rows = rows[rows % 1000 < self.options.condition * 1000]
+        self.radius = truth.nearest(data.metric, data.base[rows], self.vectors, self.options.limit)[1][:, -1]
+
+    def of_one_cell(self, queries):
+        """Those of the cell that has most of them, again and again."""
+        session = self.front.session
+        session.rows("DROP SERVER IF EXISTS asked; SELECT pipeann_make_cells('asked', 'SELECT embedding FROM source"
+                     f" TABLESAMPLE SYSTEM (50)', operator => %s, cells => {CELLS})", OPERATORS[self.data.metric][0])
+        cells = [session.value("SELECT pipeann_cell('asked', %s::vector)", str(query.tolist())) for query in queries]
+        [(cell, count)] = collections.Counter(cells).most_common(1)
+        print(f"  {count} queries of cell {cell}", flush=True)
+        return np.resize(queries[np.array(cells) == cell], queries.shape)
+
+    def recall(self, number, found):
+        return truth.recall(self.data.metric, self.data.base, self.vectors[number], self.radius[number], found, self.options.limit)
+
+    def prepared(self, session):
+        where = f" WHERE kind < {self.options.condition * 1000:.0f}" if self.options.condition < 1 else ""
+        session.prepare(f"items{where}", self.data.metric, self.options.limit)
 
     def index(self, server, table, options=""):
+        filters = ", kind" if self.options.condition < 1 else ""
         server.session.rows(f"CREATE INDEX {table}_index ON {table} USING pipeann"
-                            f" (embedding {OPERATORS[self.data.metric][1]}) {options}")
+                            f" (embedding {OPERATORS[self.data.metric][1]}{filters}) {options}")
         server.session.rows(f"VACUUM ANALYZE {table}")
 
     def drop(self):
@@ -118,25 +149,26 @@ class Shards:
                               " FROM pipeann_place_cells('items', %s) ORDER BY server", count)
         return [f"IN ({row['cells']})" for row in placed]
 
-    def foreign(self, way, count):
+    def foreign(self, way, count, which="true"):
+        """Tables on other servers, of the rows of which something is true."""
         session = self.front.session
         for number, (server, bounds) in enumerate(zip(self.far, self.bounds(way, count))):
             server.session.rows(f"CREATE TABLE part {self.columns}")
-            self.server_named(f"far{number}", server)
+            self.server_named(f"far{number}", address(server))
             session.rows(f"CREATE FOREIGN TABLE items_{number} PARTITION OF items"
                          f" FOR VALUES {bounds}"
                          f" SERVER far{number} OPTIONS (table_name 'part', batch_size '1000')")
-        session.rows("INSERT INTO items SELECT * FROM source")
+        session.rows(f"INSERT INTO items SELECT * FROM source WHERE {which}")
         for server in self.far[:count]:
             self.index(server, "part")
         # The first server's part of the table, by a connection of its own, so that both are asked in turn.
-        self.server_named("alone", self.far[0])
+        self.server_named("alone", address(self.far[0]))
         session.rows(f"CREATE FOREIGN TABLE alone {self.columns} SERVER alone OPTIONS (table_name 'part')")
 
-    def server_named(self, name, server):
+    def server_named(self, name, place):
         self.front.session.rows(
             f"DROP SERVER IF EXISTS {name} CASCADE; CREATE SERVER {name} FOREIGN DATA WRAPPER postgres_fdw OPTIONS"
-            f" (host '{server.folder}', port '5432', dbname 'postgres', extensions 'vector', parallel_commit 'true',"
+            f" (host '{place[0]}', port '{place[1]}', dbname 'postgres', extensions 'vector', parallel_commit 'true',"
             f" options '-c enable_seqscan=off'); CREATE USER MAPPING FOR CURRENT_USER SERVER {name} OPTIONS (user 'postgres')")
 
     def used(self, way, count):
@@ -160,13 +192,15 @@ class Shards:
             session.rows(f"SET {name} = {value}")
         for number in range(count if way in FAR else 0):
             self.set_option([f"far{number}"], "options", f"-c enable_seqscan=off -c pipeann.ef_search={ef}")
-        session.prepare("items", self.data.metric, K)
+        self.prepared(session)
 
     def counts(self, way, count):
+        """Of all servers together; and the searches of each."""
         sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in COUNTS)
         rows = [server.session.rows(f"SELECT {sums} FROM pipeann_stats")[0] for server in self.used(way, count)]
         servers = {id(one): one for one in (self.front, *self.used(way, count))}.values()
-        return {**{name: sum(row[name] for row in rows) for name in COUNTS}, "cpu_ms": sum(map(cpu_ms, servers))}
+        return ({**{name: sum(row[name] for row in rows) for name in COUNTS}, "cpu_ms": sum(map(cpu_ms, servers))},
+                np.array([row["scans"] for row in rows]))
 
     def asked(self, way, count, ef):
         """Recall, milliseconds and counts of a query."""
@@ -174,15 +208,37 @@ class Shards:
         self.prepare(way, count, ef)
         for query in self.queries[:20]:
             session.nearest(query)
-        before, recall, times = self.counts(way, count), 0, []
+        (before, former), recall, times = self.counts(way, count), 0, []
         for number, query in enumerate(self.queries):
             found, seconds = session.nearest(query)
-            recall += self.data.recall(number, found, K)
+            recall += self.recall(number, found)
             times.append(seconds * 1000)
         session.rows("SELECT 1")
-        after = self.counts(way, count)
+        after, scans = self.counts(way, count)
         return {"recall": recall / len(times), "p50_ms": statistics.median(times), "queries": len(times),
+                "p10_ms": figures.percentile(times, 10), "busiest": (scans - former).max() / (scans - former).mean(),
                 **{name: (after[name] - before[name]) / len(times) for name in after}}
+
+    def delayed(self, key, way, ef):
+        """One client's time, and messages and bytes between servers, where a round trip takes long."""
+        count = key["shards"]
+        for milliseconds, proxies in self.proxies.items():
+            for number in range(count):
+                self.reach(number, proxies[number].address)
+            self.asked(way, count, ef)
+            before = np.sum([proxy.counts() for proxy in proxies], axis=0)
+            point = self.asked(way, count, ef)
+            sent = (np.sum([proxy.counts() for proxy in proxies], axis=0) - before) / (len(self.queries) + 20)
+            row = {"recall": point["recall"], "p50_ms": point["p50_ms"], "p10_ms": point["p10_ms"], "messages": sent[1], "bytes": sent[2] + sent[3]}
+            self.store.shard_delays.add(**key, delay_ms=milliseconds, value=ef, **row)
+            print(f"    {milliseconds} ms a round trip, ef_search {ef}: "
+                  + ", ".join(f"{name} {value:.4g}" for name, value in row.items()), flush=True)
+        for number in range(count):
+            self.reach(number, address(self.far[number]))
+
+    def reach(self, number, place):
+        for name, value in zip(("host", "port"), place):
+            self.set_option([f"far{number}"], name, value)
 
     def rate(self, way, ef):
         """Queries a second of several clients, which send the vectors themselves, as servers far away need it."""
@@ -192,14 +248,14 @@ class Shards:
             session, number = Session(self.front.folder), first
             for name, value in self.settings(way, ef).items():
                 session.rows(f"SET {name} = {value}")
-            session.prepare("items", self.data.metric, K)
+            self.prepared(session)
             while time.monotonic() < end:
                 session.nearest(self.queries[number % len(self.queries)])
                 number += 1
             session.close()
             done.append(number - first)
 
-        clients = [threading.Thread(target=client, args=(first * 100,)) for first in range(CLIENTS)]
+        clients = [threading.Thread(target=client, args=(first * 100,)) for first in range(self.options.clients)]
         for one in clients:
             one.start()
         for one in clients:
@@ -209,31 +265,40 @@ class Shards:
     def measure(self, way, count, name=None):
         key = {"dataset": self.data.name, "rows": len(self.data.base), "way": name or way, "shards": count}
         self.restart(way, count, WARM)
-        warm = [self.asked(way, count, ef) for ef in EF]
-        enough = next((ef for ef, point in zip(EF, warm) if point["recall"] >= TARGET), EF[-1])
+        lists = self.options.ef
+        warm = [self.asked(way, count, ef) for ef in lists]
+        enough = next((ef for ef, point in zip(lists, warm) if point["recall"] >= TARGET), lists[-1])
         self.prepare(way, count, enough)
         rate = self.rate(way, enough)
-        if way == "servers" and count > 1:
+        if way in FAR:
+            self.delayed(key, way, enough)
+        if way == "servers" and count > 1 and "alone" in self.options.ways:
             self.beside(key, enough)
         self.restart(way, count, COLD)
-        for ef, point in zip(EF, warm):
-            self.store.shards.add(**key, value=ef, round=0, qps=rate,
-                                  **{**point, "page_reads": self.asked(way, count, ef)["page_reads"]})
+        for ef, point in zip(lists, warm):
+            cold = self.asked(way, count, ef)
+            self.store.shards.add(**key, value=ef, round=0, qps=rate, cold_cpu_ms=cold["cpu_ms"],
+                                  **{**point, "page_reads": cold["page_reads"]})
         self.show(key)
 
     def show(self, key):
-        for row in figures.interpolated(self.store.shards.where(**key), ("way", "shards"), TARGET):
-            print(f"  {key['way']:<9}{key['shards']:>3}: {', '.join(f'{name} {row[name]:.3g}' for name in ('recall', 'p50_ms', *COUNTS, 'cpu_ms'))}",
-                  flush=True)
+        """At the recall that is wanted, or of the longest list."""
+        rows = self.store.shards.where(**key)
+        for row in figures.interpolated(rows, ("way", "shards"), TARGET) or rows[-1:]:
+            print(f"  {key['way']:<9}{key['shards']:>3}, ef_search {row['value']:.3g}: "
+                  + ", ".join(f"{name} {row[name]:.3g}" for name in COLUMNS), flush=True)
 
     def run(self, data):
         self.load(data)
         for count in sorted(set(self.options.shards) | {1}):
             for way in self.options.ways:
-                if count == 1 and way in ("apart", "cells", "baton"):
+                if way == "alone" or (count == 1 and way in ("apart", "cells", "baton", "writes")):
                     continue
                 if way == "baton":
                     Baton(self, count).run()
+                    continue
+                if way == "writes":
+                    self.writes(count)
                     continue
                 if way in FAR:
                     self.drop()
@@ -248,6 +313,26 @@ class Shards:
                     self.coverage = coverage
                     self.measure(way, count, f"cells {coverage}")
         self.drop()
+
+    def writes(self, count):
+        """Processor time of all servers for a row that is written, by hash and by cells in turns."""
+        chosen = self.data.base[np.arange(len(self.data.base)) % 10 == 0]
+        half, session = len(chosen) // 2, self.front.session
+        for number, way in itertools.product(range(self.options.rounds), ("servers", "cells")):
+            self.drop()
+            self.foreign(way, count, "id % 10 > 0")
+            session.rows("PREPARE put (int, vector) AS INSERT INTO items VALUES ($1, $2)")
+            for statement, write in (
+                    ("COPY", lambda: session.copy("items", CopyStream(chosen[:half], lambda *done: None))),
+                    ("INSERT", lambda: [session.rows("EXECUTE put(%s, %s)", i, str(row.tolist())) for i, row in enumerate(chosen[half:])])):
+                before, start = self.counts("writes", count)[0]["cpu_ms"], time.monotonic()
+                write()
+                row = {"ms": (time.monotonic() - start) * 1000 / half,
+                       "cpu_ms": (self.counts("writes", count)[0]["cpu_ms"] - before) / half}
+                self.store.shard_writes.add(dataset=self.data.name, rows=len(self.data.base), way=way, shards=count, round=number,
+                                            statement=statement, **row)
+                print(f"  {statement} by {way}: {row['cpu_ms']:.3f} ms of processor time a row, {row['ms']:.3f} ms", flush=True)
+            session.rows("DEALLOCATE put")
 
     # One server alone
 
@@ -269,13 +354,14 @@ class Shards:
         """The least setting with which the first server finds enough of its own rows, and that recall."""
         session, data = self.front.session, self.data
         rows = np.array([row["id"] for row in self.far[0].session.rows("SELECT id FROM part ORDER BY id")])
-        radius = truth.nearest(data.metric, data.base[rows], data.queries, K)[1][:, K - 1]
-        for ef in EF:
+        limit = self.options.limit
+        radius = truth.nearest(data.metric, data.base[rows], data.queries, limit)[1][:, -1]
+        for ef in self.options.ef:
             self.set_option(["alone"], "options", f"-c enable_seqscan=off -c pipeann.ef_search={ef}")
-            session.prepare("alone", data.metric, K, "alone")
+            session.prepare("alone", data.metric, limit, "alone")
             recall = statistics.mean(
                 truth.recall(data.metric, data.base, data.queries[number], radius[number],
-                             session.nearest(query, name="alone")[0], K) for number, query in enumerate(self.queries))
+                             session.nearest(query, name="alone")[0], limit) for number, query in enumerate(self.queries))
             if recall >= TARGET:
                 break
         return ef, recall
@@ -309,8 +395,8 @@ class Shards:
             self.set_statistics(statistic)
             for name, value in zip(OPTIONS, values):
                 self.set_option(servers, name, value)
-            session.prepare("items", self.data.metric, K)
-            session.prepare("alone", self.data.metric, K, "alone")
+            self.prepared(session)
+            session.prepare("alone", self.data.metric, self.options.limit, "alone")
             alone, every = self.in_turn()
             self.store.shard_options.add(**key, statistics=statistic, **dict(zip(OPTIONS, values)), ef_alone=least,
                                          recall_alone=recall, ms_alone=alone, ms=every, plan=self.kind_of_plan())
@@ -327,7 +413,7 @@ class Shards:
 TITLES = {"apart": "partitions, each searched apart", "together": "partitions, searched together",
           "servers": "servers, by postgres_fdw", "cells 0.97": "servers, rows divided by cells, coverage 0.97"}
 PANELS = (("p50_ms", "ms, one client, all in memory"), ("page_reads", "page reads of all shards, nothing resident"),
-          ("code_distances", "codes compared in all shards"), ("qps", f"queries a second, {CLIENTS} clients"))
+          ("code_distances", "codes compared in all shards"), ("qps", "queries a second"))
 
 
 def add_to(report, entry):
@@ -342,13 +428,12 @@ def add_to(report, entry):
         Panel("", "shards", label, [Line(way, TITLES[way], [(row["shards"], row[column]) for row in drawn
                                                             if row["way"] == way and row[column]]) for way in TITLES], "each")
         for column, label in PANELS])
-    columns = ("recall", "p50_ms", *COUNTS, "cpu_ms", "qps")
     ratios = [(f"{column} / one index's", column, lambda key: {**key, "way": "together", "shards": 1})
               for column in ("p50_ms", "page_reads", "code_distances")]
     report.heading(f"Shards at recall@10 {TARGET}, or that of the least setting", 3)
-    report.summary(at, ("way", "shards"), columns, ratios)
+    report.summary(at, ("way", "shards"), COLUMNS, ratios)
     report.heading("Shards, all settings", 3)
-    report.summary(rows, ("way", "shards", "value"), columns)
+    report.summary(rows, ("way", "shards", "value"), COLUMNS)
     options = report.store.shard_options.where(**where)
     if options:
         report.heading("All servers beside one alone", 3)
@@ -363,10 +448,20 @@ def main():
                         help="default 1,2,4,8")
     parser.add_argument("--coverage", type=command.numbers(float), default=[0.9, 0.97, 0.99, 1.0], metavar="SHARE,...",
                         help="default 0.9,0.97,0.99,1")
+    parser.add_argument("--ef", type=command.numbers(int), default=list(EF), metavar="N,...", help="pipeann.ef_search, in order")
+    parser.add_argument("--clients", type=int, default=4, help="for queries a second; default 4")
+    parser.add_argument("--delay", type=command.numbers(float), default=[], metavar="MS,...",
+                        help="milliseconds of a round trip between servers; one client is timed with each")
+    parser.add_argument("--rounds", type=int, default=3, help="of writes, by hash and by cells; default 3")
+    parser.add_argument("--limit", type=int, default=10, help="rows wanted; default 10")
+    parser.add_argument("--condition", type=float, default=1, metavar="SHARE", help="of the rows meet a condition, in steps of 0.001")
+    parser.add_argument("--one-cell", action="store_true", help="only queries of the cell that has most")
     options = parser.parse_args()
     shards = Shards(options)
     for data in command.prepared(options, shards.store):
         shards.run(data)
+    for proxy in sum(shards.proxies.values(), []):
+        proxy.stop()
     command.end(shards.store, shards.front, *shards.far)
 
 

@@ -270,7 +270,7 @@ run_bench() {
 			--ways filter,filter_tuned,own,hnsw_relaxed,partition,btree --out "$RESULTS/filters" &&
 		bench/run choice --datasets fashion --rows 5000 --queries 4 --places memory --out "$RESULTS/choice" &&
 		bench/run shards --datasets fashion --rows 10000 --queries 50 \
-			--shards 1,2 --out "$RESULTS/shards" &&
+			--shards 1,2 --delay 1 --rounds 1 --out "$RESULTS/shards" &&
 		bench/run replica --datasets fashion --rows 10000 --queries 50 \
 			--seconds 1 --clients 2 --out "$RESULTS/replica" &&
 		bench/run limit --rows 10000 --queries 50 --out "$RESULTS/limit" &&

@@ -56,8 +56,30 @@ class Shards(unittest.TestCase):
                 self.assertGreater(row["qps"], 0)
                 self.assertGreater(row["page_reads"], 0)
 
+    def test_a_round_trip_takes_as_long_as_is_told(self):
+        rows = {(row["way"], row["shards"]): row for row in self.store.shard_delays.rows}
+        self.assertEqual(set(rows), {("servers", 1), ("servers", 2)} | {(f"cells {coverage}", 2) for coverage in (0.9, 0.97, 0.99, 1.0)})
+        for row in rows.values():
+            self.assertGreater(row["p10_ms"], 1)
+        self.assertGreaterEqual(rows["servers", 2]["messages"], 2)
+        self.assertLess(rows["servers", 2]["messages"], 3)
+        self.assertLess(rows["cells 0.97", 2]["bytes"], rows["servers", 2]["bytes"])
+
+    def test_the_busiest_server_is_no_less_busy_than_all(self):
+        for row in self.store.shards.rows:
+            self.assertGreaterEqual(row["busiest"], 1)
+            self.assertLessEqual(row["busiest"], row["shards"])
+
+    def test_rows_are_written_by_hash_and_by_cells(self):
+        rows = {(row["way"], row["statement"]): row for row in self.store.shard_writes.rows}
+        self.assertEqual(set(rows), {(way, statement) for way in ("servers", "cells") for statement in ("COPY", "INSERT")})
+        for row in rows.values():
+            self.assertGreater(row["cpu_ms"], 0)
+
     def test_replicas_with_parts_find_as_much(self):
         found = {(row["way"], row["value"]): row for row in self.store.baton.rows}
+        for ef in (10, 20, 40):
+            self.assertAlmostEqual(found["baton, W = 5, 1 ms", ef]["hops"], found["baton, W = 5", ef]["hops"], delta=0.1)
         for ef in {ef for _, ef in found}:
             for way in ("baton, W = 5", "the right replica", "replicas in turn"):
                 self.assertGreaterEqual(found[way, ef]["recall"], found["one server", ef]["recall"] - 0.06)
