@@ -36,6 +36,8 @@
  */
 #define DECAY		16.0
 #define DECAY_BEFORE 8.0
+/* Most cells are so far that they count for nothing (e to the power of minus this). */
+#define NEGLIGIBLE	20.0
 
 struct PipeannWaves
 {
@@ -214,7 +216,7 @@ Weigh(PipeannWaves *waves, double decay)
 		double		farther = waves->cells[i].distance - waves->nearest;
 		double		rows;
 
-		if (waves->part_of[i] < 0)
+		if (waves->part_of[i] < 0 || decay * farther > NEGLIGIBLE)
 			continue;
 		rows = waves->cells[i].rows * (farther > 0 ? exp(-decay * farther) : 1);
 		waves->share[waves->part_of[i]] += rows;
