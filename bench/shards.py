@@ -452,7 +452,7 @@ def main():
     parser.add_argument("--clients", type=int, default=4, help="for queries a second; default 4")
     parser.add_argument("--delay", type=command.numbers(float), default=[], metavar="MS,...",
                         help="milliseconds of a round trip between servers; one client is timed with each")
-    parser.add_argument("--rounds", type=int, default=3, help="of writes, by hash and by cells; default 3")
+    parser.add_argument("--rounds", type=int, default=3, help="of writes, by hash and by cells, and of each query of baton; default 3")
     parser.add_argument("--limit", type=int, default=10, help="rows wanted; default 10")
     parser.add_argument("--condition", type=float, default=1, metavar="SHARE", help="of the rows meet a condition, in steps of 0.001")
     parser.add_argument("--one-cell", action="store_true", help="only queries of the cell that has most")
