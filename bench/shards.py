@@ -39,8 +39,9 @@ EF = (10, 20, 30, 40, 60, 100)
 TARGET = 0.95
 CELLS = 1024
 SECONDS = 2
+WARM_UP = 50            # queries of each client
 COUNTS = ("page_reads", "code_distances", "nodes_explored", "scans")
-COLUMNS = ("recall", "p50_ms", "p10_ms", *COUNTS, "busiest", "cpu_ms", "cold_cpu_ms", "qps")
+COLUMNS = ("recall", "p50_ms", "p10_ms", *COUNTS, "busiest", "cpu_ms", "cold_cpu_ms", "busy_cpu_ms", "qps")
 OPTIONS = ("use_remote_estimate", "async_capable")      # of the servers, what may lead a planner astray
 WARM = {"shared_buffers": "2GB", "pipeann.hot_pages": "0", "pipeann.shared_memory": "256MB",
         "max_parallel_workers_per_gather": "0"}
@@ -174,8 +175,12 @@ class Shards:
     def used(self, way, count):
         return self.far[:count] if way in FAR else [self.front]
 
+    def every(self, way, count):
+        """The server that is asked, and those that it asks."""
+        return list({id(one): one for one in (self.front, *self.used(way, count))}.values())
+
     def restart(self, way, count, settings):
-        for server in {id(one): one for one in (self.front, *self.used(way, count))}.values():
+        for server in self.every(way, count):
             server.restart(**settings)
             if settings is WARM:
                 server.session.rows("SELECT pg_prewarm(c.oid) FROM pg_class c WHERE relkind IN ('r', 'i')"
@@ -198,7 +203,7 @@ class Shards:
         """Of all servers together; and the searches of each."""
         sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in COUNTS)
         rows = [server.session.rows(f"SELECT {sums} FROM pipeann_stats")[0] for server in self.used(way, count)]
-        servers = {id(one): one for one in (self.front, *self.used(way, count))}.values()
+        servers = self.every(way, count)
         return ({**{name: sum(row[name] for row in rows) for name in COUNTS}, "cpu_ms": sum(map(cpu_ms, servers))},
                 np.array([row["scans"] for row in rows]))
 
@@ -240,18 +245,29 @@ class Shards:
         for name, value in zip(("host", "port"), place):
             self.set_option([f"far{number}"], name, value)
 
-    def rate(self, way, ef):
-        """Queries a second of several clients, which send the vectors themselves, as servers far away need it."""
-        done, end = [], time.monotonic() + SECONDS
+    def rate(self, way, count, ef):
+        """Queries a second of several clients, which send the vectors themselves, as servers far away need it; and the
+        processor time of all servers for one: what bounds them, however busy the machine is with other work."""
+        servers, done, cpu, end = self.every(way, count), [], [], []
+
+        def note():
+            cpu.append(sum(map(cpu_ms, servers)))
+            end.append(time.monotonic() + SECONDS)
+
+        together = threading.Barrier(self.options.clients, note, timeout=120)
 
         def client(first):
             session, number = Session(self.front.folder), first
             for name, value in self.settings(way, ef).items():
                 session.rows(f"SET {name} = {value}")
             self.prepared(session)
-            while time.monotonic() < end:
+            for query in self.queries[:WARM_UP]:
+                session.nearest(query)
+            together.wait()
+            while time.monotonic() < end[0]:
                 session.nearest(self.queries[number % len(self.queries)])
                 number += 1
+            together.wait()
             session.close()
             done.append(number - first)
 
@@ -260,7 +276,7 @@ class Shards:
             one.start()
         for one in clients:
             one.join()
-        return sum(done) / SECONDS
+        return {"qps": sum(done) / SECONDS, "busy_cpu_ms": (cpu[1] - cpu[0]) / sum(done)}
 
     def measure(self, way, count, name=None):
         key = {"dataset": self.data.name, "rows": len(self.data.base), "way": name or way, "shards": count}
@@ -269,7 +285,7 @@ class Shards:
         warm = [self.asked(way, count, ef) for ef in lists]
         enough = next((ef for ef, point in zip(lists, warm) if point["recall"] >= TARGET), lists[-1])
         self.prepare(way, count, enough)
-        rate = self.rate(way, enough)
+        rate = self.rate(way, count, enough)
         if way in FAR:
             self.delayed(key, way, enough)
         if way == "servers" and count > 1 and "alone" in self.options.ways:
@@ -277,7 +293,7 @@ class Shards:
         self.restart(way, count, COLD)
         for ef, point in zip(lists, warm):
             cold = self.asked(way, count, ef)
-            self.store.shards.add(**key, value=ef, round=0, qps=rate, cold_cpu_ms=cold["cpu_ms"],
+            self.store.shards.add(**key, value=ef, round=0, **rate, cold_cpu_ms=cold["cpu_ms"],
                                   **{**point, "page_reads": cold["page_reads"]})
         self.show(key)
 

@@ -54,6 +54,7 @@ class Shards(unittest.TestCase):
                 least = min(0.97, float(way.split()[1]) - 0.03) if way.startswith("cells") else 0.97
                 self.assertGreaterEqual(row["recall"], least if ef == 100 else 0)
                 self.assertGreater(row["qps"], 0)
+                self.assertGreater(row["busy_cpu_ms"], 0)
                 self.assertGreater(row["page_reads"], 0)
 
     def test_a_round_trip_takes_as_long_as_is_told(self):
