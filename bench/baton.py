@@ -11,7 +11,6 @@ import os
 import statistics
 import time
 
-from lab import K
 from proxy import Proxy, address
 from replica import copy_of
 from server import Server
@@ -71,11 +70,11 @@ class Baton:
                                 "pipeann.search_mode": mode, "pipeann.pipeline_width": width,
                                 "pipeann.part_servers": f"'{names}'"}.items():
                 server.session.rows(f"SET {name} = {value}")
-            server.session.prepare("items", self.data.metric, K)
+            self.shards.prepared(server.session)
 
     def right(self, number):
         """The server that has the part in which a query is."""
-        numbers = ",".join(str(x) for x in self.data.queries[number].tolist())
+        numbers = ",".join(str(x) for x in self.shards.vectors[number].tolist())
         return self.front.session.value("SELECT pipeann_index_part('items_index', %s::vector)", f"[{numbers}]") - 1
 
     def counts(self):
@@ -91,7 +90,7 @@ class Baton:
         before, recall, times, rounds = self.counts(), 0, [], self.options.rounds
         for number, query in enumerate(self.queries):
             turns = [self.servers[chosen[number]].session.nearest(query) for _ in range(rounds)]
-            recall += self.data.recall(number, turns[0][0], K)
+            recall += self.shards.recall(number, turns[0][0])
             times.append(min(seconds for _, seconds in turns) * 1000)
         after = self.counts()
         point = {name: (after[name] - before[name]) / len(times) / rounds for name in COUNTS}

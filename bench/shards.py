@@ -230,7 +230,6 @@ class Shards:
         for milliseconds, proxies in self.proxies.items():
             for number in range(count):
                 self.reach(number, proxies[number].address)
-            self.asked(way, count, ef)
             before = np.sum([proxy.counts() for proxy in proxies], axis=0)
             point = self.asked(way, count, ef)
             sent = (np.sum([proxy.counts() for proxy in proxies], axis=0) - before) / (2 * len(self.queries))
@@ -337,10 +336,11 @@ class Shards:
         for number, way in itertools.product(range(self.options.rounds), ("servers", "cells")):
             self.drop()
             self.foreign(way, count, "id % 10 > 0")
-            session.rows("PREPARE put (int, vector) AS INSERT INTO items VALUES ($1, $2)")
+            session.rows("PREPARE put (int, vector) AS INSERT INTO items (id, embedding) VALUES ($1, $2)")
             for statement, write in (
-                    ("COPY", lambda: session.copy("items", CopyStream(chosen[:half], lambda *done: None))),
-                    ("INSERT", lambda: [session.rows("EXECUTE put(%s, %s)", i, str(row.tolist())) for i, row in enumerate(chosen[half:])])):
+                    ("COPY", lambda: session.copy("items (id, embedding)", CopyStream(chosen[:half], lambda *done: None))),
+                    ("INSERT", lambda: [session.rows("EXECUTE put(%s, %s)", i, str(row.tolist()))
+                                        for i, row in enumerate(chosen[half:2 * half])])):
                 before, start = self.counts("writes", count)[0]["cpu_ms"], time.monotonic()
                 write()
                 row = {"ms": (time.monotonic() - start) * 1000 / half,
