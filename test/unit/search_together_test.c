@@ -54,16 +54,7 @@ RadiusOfAll(Index **parts, const float *query)
 		nearest[i] = INFINITY;
 	for (int part = 0; part < PARTS; part++)
 		for (int node = 0; node < PART; node++)
-		{
-			double		key = KeyOf(parts[part], query, node);
-			int			at = K - 1;
-
-			if (!(key < nearest[at]))
-				continue;
-			for (; at > 0 && nearest[at - 1] > key; at--)
-				nearest[at] = nearest[at - 1];
-			nearest[at] = key;
-		}
+			KeepNearest(nearest, K, KeyOf(parts[part], query, node));
 	return nearest[K - 1];
 }
 

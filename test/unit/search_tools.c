@@ -11,6 +11,7 @@
 
 #define ENTRY_DEGREE 16
 #define CHUNK_SHIFT 8
+#define RADII_KEPT 128
 
 /* Clusters make neighbours that matter; queries come from the same ones. */
 #define CLUSTERS 30
@@ -236,28 +237,59 @@ KeyOf(const Index *index, const float *query, int node)
 		-dot / NormOf(x, index->layout.dim);
 }
 
-static int
-CompareDoubles(const void *a, const void *b)
+void
+KeepNearest(double *nearest, int k, double key)
 {
-	double		x = *(const double *) a;
-	double		y = *(const double *) b;
+	int			at = k - 1;
 
-	return (x > y) - (x < y);
+	if (!(key < nearest[at]))
+		return;
+	for (; at > 0 && nearest[at - 1] > key; at--)
+		nearest[at] = nearest[at - 1];
+	nearest[at] = key;
 }
 
-/* Key of the k-th nearest node. */
+static double
+FindRadius(const Index *index, const float *query, int k)
+{
+	double	   *nearest = PipeannAlloc(k * sizeof(double));
+	double		radius;
+
+	for (int i = 0; i < k; i++)
+		nearest[i] = INFINITY;
+	for (int node = 0; node < IndexNodes(index); node++)
+		KeepNearest(nearest, k, KeyOf(index, query, node));
+	radius = nearest[k - 1];
+	free(nearest);
+	return radius;
+}
+
+/*
+ * Key of the k-th nearest node. The same queries are asked in many ways, so the
+ * last ones are kept: an index that this is asked of neither changes nor ends.
+ */
 double
 RadiusOf(const Index *index, const float *query, int k)
 {
-	double	   *keys = PipeannAlloc(IndexNodes(index) * sizeof(double));
-	double		radius;
+	static struct
+	{
+		const Index *index;
+		int			k;
+		float		query[MAX_DIM];
+		double		radius;
+	}			kept[RADII_KEPT];
+	static int	next;
+	Size		size = index->layout.dim * sizeof(float);
 
-	for (int i = 0; i < IndexNodes(index); i++)
-		keys[i] = KeyOf(index, query, i);
-	qsort(keys, IndexNodes(index), sizeof(double), CompareDoubles);
-	radius = keys[k - 1];
-	free(keys);
-	return radius;
+	for (int i = 0; i < RADII_KEPT; i++)
+		if (kept[i].index == index && kept[i].k == k && memcmp(kept[i].query, query, size) == 0)
+			return kept[i].radius;
+	next = (next + 1) % RADII_KEPT;
+	kept[next].index = index;
+	kept[next].k = k;
+	memcpy(kept[next].query, query, size);
+	kept[next].radius = FindRadius(index, query, k);
+	return kept[next].radius;
 }
 
 int

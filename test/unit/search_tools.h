@@ -52,6 +52,9 @@ extern void MakeQuery(const Index *index, int number, float *query);
 /* The order key of a node, computed from its vector. */
 extern double KeyOf(const Index *index, const float *query, int node);
 
+/* Keep a key if it is one of the k smallest so far, which are in order and at first INFINITY. */
+extern void KeepNearest(double *nearest, int k, double key);
+
 /* Key of the k-th nearest node. */
 extern double RadiusOf(const Index *index, const float *query, int k);
 
