@@ -93,13 +93,15 @@ copy_old() {
 stop_servers() { as_postgres "for data in old new; do if [ -f \$data/postmaster.pid ]; then $NEW_BIN/pg_ctl -D \$data -m immediate -w stop; fi; done" >/dev/null 2>&1 || true; }
 
 build_new() {
+	local goal
 	rm -rf "$BOX/scratch/src"
 	mkdir -p "$BOX/scratch/src"
 	cp -R Makefile pipeann.control src sql "$BOX/scratch/src"
 	find "$BOX/scratch/src" -name '*.o' -delete
-	as_root make -C /scratch/src -s -j2 PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 SERVERS=no &&
-		as_root make -C /scratch/src -s PG_CONFIG="$NEW_BIN/pg_config" WERROR=1 SERVERS=no install &&
-		as_root chown -R postgres /scratch
+	for goal in all install; do
+		as_root make -C /scratch/src -s -j2 PG_CONFIG="$NEW_BIN/pg_config" COPT='-O1 -g0' SERVERS=no $goal || return 1
+	done
+	as_root chown -R postgres /scratch
 }
 
 # make_cluster BIN DIR, configure DIR, start BIN DIR, stop BIN DIR
