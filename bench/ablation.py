@@ -24,7 +24,7 @@ PIPEANN, HNSW = systems.ALL["pipeann"], systems.ALL["hnsw"]
 PEER = "pgvector HNSW, all cached"
 WARM_UP = 20
 SEED = 3                # of the order in a turn
-QUICK = {"datasets": ["fashion"], "rows": 6000, "queries": 40, "values": [10, 20, 40]}
+QUICK = {"datasets": ["fashion"], "rows": 5000, "queries": 24, "values": [10, 20, 40]}
 COUNTERS = ("page_reads", "page_hits", "code_distances", "exact_distances", "mean_in_flight", "nodes_explored",
             "wait_us")
 

@@ -12,7 +12,7 @@ INSERT INTO b SELECT i, i * 7919 % 1000, i * 7907 % 100, jsonb_build_object('col
 CREATE INDEX b_r ON b (r);
 CREATE INDEX b_s ON b (s);
 CREATE INDEX b_j ON b USING gin (j);
-CREATE INDEX b_v ON b USING pipeann (v vector_l2_ops);
+CREATE INDEX b_v ON b USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 32);
 VACUUM ANALYZE b;
 
 -- chosen by cost

@@ -136,7 +136,7 @@ DROP INDEX t_l2;
 
 -- an index that began empty stores floats, until it has enough to judge by
 TRUNCATE t;
-CREATE INDEX t_l2 ON t USING pipeann (val vector_l2_ops);
+CREATE INDEX t_l2 ON t USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 24);
 INSERT INTO t (val) SELECT near(i, n, 32) FROM generate_series(1, 60) i, generate_series(0, 49) n;
 SELECT storage, has_codes FROM pipeann_index_info('t_l2');
 BEGIN;
@@ -208,7 +208,7 @@ DROP INDEX t_ip;
 -- cosines, not so far from zero that more than a thousand are in doubt
 DROP INDEX t_short;
 UPDATE t SET val = val - array_fill(15, ARRAY[32])::vector;
-CREATE INDEX t_cosine ON t USING pipeann (val vector_cosine_ops) WITH (storage = float2);
+CREATE INDEX t_cosine ON t USING pipeann (val vector_cosine_ops) WITH (storage = float2, m = 8, ef_construction = 24);
 SELECT bool_and(is_in_order('<=>', near(i, 0, 32) + array_fill(5, ARRAY[32])::vector, 200, 1e-6)) FROM generate_series(1, 20) i;
 -- whole numbers that bytes do not hold lose nothing
 BEGIN;

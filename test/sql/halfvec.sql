@@ -55,9 +55,10 @@ DROP TABLE t;
 -- values come back to the last bit: zeroes with their sign, subnormal and large numbers,
 -- from a table of TOAST, from an index alone and as an included column
 CREATE TABLE t (id int, val halfvec(1500), again halfvec(4));
+CREATE TABLE ends AS SELECT n, noise(-n, 1400)::float4[] AS part FROM generate_series(0, 39) n;
 INSERT INTO t SELECT i, (array_cat(CASE i % 4 WHEN 0 THEN '{-0,0,6e-8,-6e-8}' WHEN 1 THEN '{65504,-65504,6.1e-5,5.9e-5}'
-	ELSE '{1,-1,0,-0}' END::float4[], noise(i, 1496)::float4[]))::halfvec, ARRAY[i, '-0', 6e-8, 65504]::float4[]::halfvec
-FROM generate_series(1, 5000) i;
+	ELSE '{1,-1,0,-0}' END::float4[], noise(i, 96)::float4[] || part))::halfvec, ARRAY[i, '-0', 6e-8, 65504]::float4[]::halfvec
+FROM generate_series(1, 5000) i JOIN ends ON n = i % 40;
 CREATE INDEX t_idx ON t USING pipeann (val halfvec_l2_ops) INCLUDE (id, again) WITH (m = 8, ef_construction = 32);
 SELECT storage, nodes, slots_per_page, node_pages, has_codes FROM pipeann_index_info('t_idx');
 VACUUM ANALYZE t;
@@ -85,7 +86,7 @@ INSERT INTO t SELECT 5000 + i, (SELECT array_agg(CASE WHEN n = i THEN 0 ELSE x E
 FROM generate_series(1, 20) i;
 SELECT count(*) FROM generate_series(5001, 5020) i, LATERAL (SELECT t.id FROM t ORDER BY t.val <-> (SELECT val FROM t WHERE t.id = i) LIMIT 1) s WHERE s.id = i;
 SELECT pipeann_check('t_idx', true);
-DROP TABLE t;
+DROP TABLE t, ends;
 
 -- whole numbers are bytes where all are; what is not comes out of line, to the last bit
 CREATE TABLE t (id int, val halfvec(40));

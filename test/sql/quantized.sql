@@ -96,7 +96,7 @@ SELECT pipeann_check('t_v', true) = nodes AS whole FROM pipeann_index_info('t_v'
 TRUNCATE t;
 DROP INDEX t_v;
 ALTER TABLE t ALTER val TYPE vector(512);
-CREATE INDEX t_v ON t USING pipeann (val vector_cosine_ops) INCLUDE (id);
+CREATE INDEX t_v ON t USING pipeann (val vector_cosine_ops) INCLUDE (id) WITH (m = 8, ef_construction = 24);
 INSERT INTO t (val) SELECT row_of(i, 512) FROM generate_series(1, 3000) i;
 SELECT storage, generation FROM pipeann_index_info('t_v');
 BEGIN;

@@ -72,11 +72,32 @@ sub read_images
 	return \@vectors;
 }
 
+# The same of the first 10,000, which take a second to make: the first test that wants
+# many of them leaves all to the others.
+sub kept_images
+{
+	my ($count, $width, $round, $skip, $kind) = @_;
+	my $kept = "$PostgreSQL::Test::Utils::tmp_check/$kind-$width";
+	my $first = $skip || 0;
+
+	return read_images($count, $width, $round, $skip) if $count < 1000 || $count + $first > 10000;
+	if (!-e $kept)
+	{
+		open my $out, '>', "$kept.$$" or die $!;
+		print $out "$_\n" for @{ read_images(10000, $width, $round) };
+		close $out or die $!;
+		rename "$kept.$$", $kept or die $!;
+	}
+	open my $in, '<', $kept or die $!;
+	chomp(my @vectors = <$in>);
+	return [ @vectors[ $first .. $first + $count - 1 ] ];
+}
+
 # Fractions: stored as float4.
-sub images { my ($n, $width, $skip) = @_; return read_images($n, $width, sub { $_[0] }, $skip); }
+sub images { my ($n, $width, $skip) = @_; return kept_images($n, $width, sub { $_[0] }, $skip, 'fractions'); }
 
 # Whole numbers 0 .. 255: stored as bytes.
-sub whole_images { my ($n, $width, $skip) = @_; return read_images($n, $width, sub { int $_[0] }, $skip); }
+sub whole_images { my ($n, $width, $skip) = @_; return kept_images($n, $width, sub { int $_[0] }, $skip, 'whole'); }
 
 # Rows (id, v) from a list of vectors, ids from $first on.
 sub load_vectors
