@@ -37,10 +37,11 @@ CREATE TABLE doubled AS SELECT id, val FROM strips WHERE id <= 4700;
 CREATE TRIGGER doubled_first BEFORE INSERT ON doubled EXECUTE FUNCTION lock_first();
 CREATE INDEX doubled_idx ON doubled USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
 SELECT nodes FROM pipeann_index_info('doubled_idx') \gset
+INSERT INTO doubled SELECT id, val FROM strips WHERE id BETWEEN 4701 AND 9300 ORDER BY id;
 DO $$
 BEGIN
-	FOR i IN 4701 .. 12000 LOOP
-		EXIT WHEN (SELECT i > 9300 AND nodes >= 2 * trained_nodes FROM pipeann_index_info('doubled_idx'));
+	FOR i IN 9301 .. 12000 LOOP
+		EXIT WHEN (SELECT nodes >= 2 * trained_nodes FROM pipeann_index_info('doubled_idx'));
 		INSERT INTO doubled SELECT id, val FROM strips WHERE id = i;
 	END LOOP;
 END $$;
