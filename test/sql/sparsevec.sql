@@ -119,7 +119,7 @@ SELECT pipeann_check('t_idx', true);
 DROP INDEX t_idx;
 
 -- the other metrics
-CREATE INDEX t_idx ON t USING pipeann (val sparsevec_ip_ops);
+CREATE INDEX t_idx ON t USING pipeann (val sparsevec_ip_ops) WITH (ef_construction = 60);
 -- what a build would take
 SELECT abs(index_bytes - pg_relation_size('t_idx')) <= 0.2 * index_bytes AS near FROM pipeann_build_estimate('t', 'val');
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<#>');
@@ -127,7 +127,7 @@ INSERT INTO t SELECT i, i % 5, text_of(i) FROM generate_series(30001, 30500) i;
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<#>');
 SELECT pipeann_check('t_idx', true);
 DROP INDEX t_idx;
-CREATE INDEX t_idx ON t USING pipeann (val sparsevec_cosine_ops);
+CREATE INDEX t_idx ON t USING pipeann (val sparsevec_cosine_ops) WITH (ef_construction = 60);
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<=>');
 INSERT INTO t SELECT i, i % 5, text_of(i) FROM generate_series(40001, 40500) i;
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<=>');
@@ -139,7 +139,7 @@ UPDATE t SET val = (SELECT sparsevec(format('{%s}/30000', string_agg(word || ':'
 	FROM regexp_matches(val::text, '(\d+):([0-9.]+)', 'g') m, LATERAL (SELECT m[1]::int AS word, m[2]::float8 * (1 - m[1]::int % 3) AS weight) w WHERE weight <> 0)
 	WHERE id % 4 = 0;
 DELETE FROM t WHERE id > 3000;
-CREATE INDEX t_idx ON t USING pipeann (val sparsevec_l1_ops, kind) INCLUDE (id);
+CREATE INDEX t_idx ON t USING pipeann (val sparsevec_l1_ops, kind) INCLUDE (id) WITH (ef_construction = 60);
 SELECT metric, storage, has_codes FROM pipeann_index_info('t_idx');
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<+>');
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<+>', 'kind = 3');
@@ -147,7 +147,7 @@ SELECT pipeann_recall('t_idx', 10, 50) > 0.9 AS good, pipeann_recall('t_idx', AR
 SELECT count(*), count(*) FILTER (WHERE s.d = 0) AS itself FROM (SELECT val FROM t WHERE id % 50 = 0 OFFSET 0) q, LATERAL (SELECT val <+> q.val AS d FROM t ORDER BY val <+> q.val LIMIT 1) s;
 BEGIN;
 LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE; -- it retrains, and no worker
-INSERT INTO t SELECT i, i % 5, text_of(i) FROM generate_series(50001, 54500) i;
+INSERT INTO t SELECT i, i % 5, text_of(i) FROM generate_series(50001, 52500) i;
 COMMIT;
 SELECT generation > 0 AS retrained FROM pipeann_index_info('t_idx');
 DELETE FROM t WHERE id % 7 = 0;
@@ -160,7 +160,7 @@ DROP TABLE t;
 CREATE TABLE t (id int, val sparsevec(30000)) PARTITION BY HASH (id);
 SELECT format('CREATE TABLE t_%s PARTITION OF t FOR VALUES WITH (MODULUS 3, REMAINDER %1$s)', n) FROM generate_series(0, 2) n \gexec
 INSERT INTO t SELECT i, text_of(i) FROM generate_series(1, 13500) i;
-CREATE INDEX t_idx ON t USING pipeann (val sparsevec_cosine_ops);
+CREATE INDEX t_idx ON t USING pipeann (val sparsevec_cosine_ops) WITH (ef_construction = 60);
 SELECT bool_and(has_codes) FROM generate_series(0, 2) n, pipeann_index_info(format('t_%s_val_idx', n)::regclass);
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY val <=> '{1:1}/30000' LIMIT 10;
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<=>');
