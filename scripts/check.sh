@@ -208,10 +208,24 @@ write_older_sql() {
 	done
 }
 
+# make_template: the servers of tap are copies of one, which is made as PostgreSQL::Test makes
+# them. From 17 on it takes INITDB_TEMPLATE itself; before, it finds this initdb.
+make_template() {
+	in_copy env -u LC_ALL -u LANGUAGE LC_MESSAGES=C "$BINDIR/initdb" -D "$WORK/template" -A trust -N >/dev/null
+	mkdir "$WORK/bin"
+	cat >"$WORK/bin/initdb" <<-END
+		#!/bin/sh
+		if [ "\$*" = "-D \$2 -A trust -N" ]; then exec cp -RPp '$WORK/template' "\$2"; fi
+		exec '$BINDIR/initdb' "\$@"
+	END
+	chmod 755 "$WORK/bin" "$WORK/bin/initdb"
+}
+
 # prepare_tap: what all files of tap share.
 prepare_tap() {
 	[ -f "$PGXS_SRC/test/perl/PostgreSQL/Test/Cluster.pm" ] || die "no PostgreSQL::Test in $PGXS_SRC/test/perl"
 	copy_for tap
+	make_template
 	build_pause_library
 	OLDER=
 	case "${TAP_FILES:-storage-older-library}" in *storage-older-library*) build_older_libraries ;; esac
@@ -224,7 +238,7 @@ run_tap() {
 	local status=0 name
 	name=$(basename "$1" .pl)
 	WORK=$DIR/tap
-	in_copy env PIPEANN_PAUSE_LIBRARY="$DIR/pause/pipeann.so" PIPEANN_SMALL_FS="$SMALL" \
+	in_copy env PATH="$WORK/bin:$BINDIR:$PATH" INITDB_TEMPLATE="$WORK/template" PIPEANN_PAUSE_LIBRARY="$DIR/pause/pipeann.so" PIPEANN_SMALL_FS="$SMALL" \
 		PIPEANN_OLDER_LIBRARIES="$OLDER" PIPEANN_OLDER_SQL="$DIR/older/sql" PIPEANN_CASSERT="${CASSERT:-}" \
 		TMPDIR="$WORK" TESTDIR="$WORK" TESTDATADIR="$WORK/tmp_check" TESTLOGDIR="$WORK/tmp_check/log" \
 		PGPORT=65432 PG_TEST_PORT_DIR="$WORK/portlock" top_builddir="$WORK" \
@@ -272,7 +286,7 @@ run_bench() {
 		bench/run choice --datasets fashion --rows 5000 --queries 4 --places memory --out "$RESULTS/choice" &&
 		bench/run shards --datasets fashion --rows 10000 --queries 50 \
 			--shards 1,2 --delay 1 --rounds 1 --out "$RESULTS/shards" &&
-		bench/run replica --datasets fashion --rows 7500 --queries 50 \
+		bench/run replica --datasets fashion --rows 10000 --queries 50 \
 			--seconds 1 --clients 2 --out "$RESULTS/replica" &&
 		bench/run limit --rows 5500 --queries 50 --out "$RESULTS/limit" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
