@@ -280,7 +280,7 @@ run_bench() {
 			--ways built,statement,clients,copy --out "$RESULTS/grown" &&
 		bench/run writes --datasets fashion --rows 1500 --queries 50 --inserts 400 \
 			--clients 2 --batches 1,200 --ways inserts --out "$RESULTS/writes" &&
-		bench/run filters --datasets fashion --rows 4500 --queries 12 \
+		bench/run filters --datasets fashion --rows 5000 --queries 12 \
 			--seconds 0.1 --kinds random,tenant,far,label,both --shares 0.5,0.01 \
 			--ways filter,filter_tuned,own,hnsw_relaxed,partition,btree --out "$RESULTS/filters" &&
 		bench/run choice --datasets fashion --rows 5000 --queries 4 --places memory --out "$RESULTS/choice" &&
