@@ -175,7 +175,9 @@ CREATE FUNCTION searching() RETURNS text LANGUAGE sql SET pipeann.ef_search = 9 
 SELECT searching();
 DROP FUNCTION searching();
 SET pipeann.ef_search = 11;
+SET jit = on;
 EXPLAIN (COSTS OFF, SETTINGS) SELECT 1;
+RESET jit;
 RESET pipeann.ef_search;
 SET pipeann.disable = page_mates, Node_Hits;
 SHOW pipeann.disable;

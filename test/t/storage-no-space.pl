@@ -18,7 +18,8 @@ random_seed();
 my $vectors = images(8000, 7);
 my @queries = map { $vectors->[ $_ * 229 ] } 0 .. 14;
 my $faults = Faults->new;
-my $node = make_node('space', start => 0, conf => "shared_buffers = 1MB\nlog_min_messages = warning\nfsync = off\nmaintenance_work_mem = 16MB");
+# an insert switches to codes itself where there are no workers
+my $node = make_node('space', start => 0, conf => "shared_buffers = 1MB\nlog_min_messages = warning\nfsync = off\nmaintenance_work_mem = 16MB\nmax_worker_processes = 0");
 if ($faults) { $faults->start($node); } else { $node->start; }
 $node->safe_psql('postgres', 'SET client_min_messages = warning; CREATE EXTENSION pipeann CASCADE');
 create_items($node, 'source', $vectors, index => '');
