@@ -453,7 +453,7 @@ SKIP: {
 			step('repack-pages-written, repack-bit-taken', 'is cancelled');
 			step('repack-caught-up, repack-bit-taken', 'crash') },
 		codes => sub {
-			step("$_, repack-bit-taken", 'goes on', 2, '1MB') for 'retrain-trained, retrain-announced', 'repack-caught-up';
+			step('retrain-trained, retrain-announced, repack-bit-taken', 'goes on', 3, '1MB');
 			step('retrain-announced, repack-bit-taken', 'is cancelled', 2, '1MB');
 			step('repack-caught-up, retrain-written', 'crash', 2, '1MB') });
 
