@@ -267,7 +267,7 @@ void
 PipeannMeetNearest(PipeannSearch *search)
 {
 	const PipeannCodeOrder *order = &search->code_order;
-	uint64		size = 2 * (2 * search->explored + PipeannListEf(search));
+	uint64		size = 2 * (PIPEANN_MEET_GROWTH * search->explored + PipeannListEf(search));
 	int			n = 0;
 
 	if (PIPEANN_PLANTED("group"))

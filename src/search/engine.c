@@ -195,12 +195,12 @@ ShouldScanCodesUnread(const PipeannSearch *search)
 
 /*
  * Whether a search that walks has explored so much that to go through all codes takes less,
- * and twice as much as when it last did.
+ * and PIPEANN_MEET_GROWTH times as much as when it last did.
  */
 static bool
 HasGoneFar(const PipeannSearch *search)
 {
-	return search->explored >= 2 * search->met_at &&
+	return search->explored >= PIPEANN_MEET_GROWTH * search->met_at &&
 		(double) search->explored * EXPLORE_COST > CodeScanCost(search);
 }
 

@@ -172,6 +172,12 @@ extern void PipeannResultsAdd(PipeannResults *results,
  */
 #define PIPEANN_FARTHEST_PART 4
 
+/*
+ * A search that goes on meets the nearest of all each time that it has explored so many times
+ * as much: PipeannMeetNearest().
+ */
+#define PIPEANN_MEET_GROWTH 4
+
 /* code_scan.c */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
 extern void PipeannMeetNearest(PipeannSearch *search);
