@@ -27,18 +27,18 @@
 
 /*
  * From here on inserts note what they change. False if VACUUM or pipeann_check relies on
- * ids (*busy), or there is no memory for it. PipeannCatchUpEnd() in any case but these.
+ * ids (busy), or there is no memory for it. PipeannCatchUpEnd() in any case but these.
  */
 bool
-PipeannCatchUpBegin(PipeannCatchUp *c, bool *busy)
+PipeannCatchUpBegin(PipeannCatchUp *c)
 {
 	PipeannIndexView *view = c->view;
 	uint64		ids = 2 * (uint64) PipeannViewIds(view) + SPARE_IDS;
 	PipeannMetaAlone alone;
 	PipeannMeta *meta;
 
-	*busy = !ConditionalLockPage(view->index, PIPEANN_REPACK_LOCK, ExclusiveLock);
-	if (*busy)
+	c->busy = !ConditionalLockPage(view->index, PIPEANN_REPACK_LOCK, ExclusiveLock);
+	if (c->busy)
 		return false;
 	c->changes = PipeannChangesBegin(view->index, Min(ids, PIPEANN_INVALID_ID),
 									 c->lists, &c->segment);

@@ -179,6 +179,7 @@ typedef struct PipeannCatchUp
 	bool		(*publish) (void *arg);
 	void	   *arg;
 	bool		lists;			/* slots are wanted of which only the list changed */
+	bool		busy;			/* not begun, as ids are relied on elsewhere */
 	bool		failed;			/* nothing will come of it */
 
 	PipeannChanges *changes;	/* the bits */
@@ -195,7 +196,7 @@ PipeannCatchUpHasFailed(const PipeannCatchUp *c)
 }
 
 /* catch_up.c */
-extern bool PipeannCatchUpBegin(PipeannCatchUp *c, bool *busy);
+extern bool PipeannCatchUpBegin(PipeannCatchUp *c);
 extern void PipeannCatchUpBeside(PipeannCatchUp *c);
 extern bool PipeannCatchUpFinish(PipeannCatchUp *c);
 extern void PipeannCatchUpEnd(PipeannCatchUp *c, bool published);

@@ -839,13 +839,12 @@ PipeannRepack(PipeannIndexView *view)
 			.view = view,.slot = CatchUpWith,.publish = Publish,.arg = &s,.lists = true
 		}
 	};
-	bool		busy;
 	bool		done;
 
 	if (!IsWanted(&view->meta) || !HasRoom(view))
 		return false;
-	if (!PipeannCatchUpBegin(&s.up, &busy))
-		return busy;
+	if (!PipeannCatchUpBegin(&s.up))
+		return s.up.busy;
 	s.changes = s.up.changes;
 	done = PackAnew(&s);
 	PipeannCatchUpEnd(&s.up, done);

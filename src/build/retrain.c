@@ -462,12 +462,10 @@ MakeGeneration(Retraining *r)
 static void
 MakeCodes(Retraining *r)
 {
-	bool		busy;
-
 	r->up = (PipeannCatchUp) {
 		.view = &r->view,.slot = CatchUpWith,.publish = Publish,.arg = r
 	};
-	if (PipeannCatchUpBegin(&r->up, &busy))
+	if (PipeannCatchUpBegin(&r->up))
 		PipeannCatchUpEnd(&r->up, MakeGeneration(r));
 }
 
