@@ -179,7 +179,7 @@ def measure(job, group, how, number, options):
 
 
 def searches(job, size, options):
-    """Latency in memory and, of pipeann, reads from outside of shared_buffers at the first recall asked for."""
+    """Latency in memory and, of pipeann, reads from outside of shared_buffers and latency then, at the first recall asked for."""
     lab, system, target = job.lab, job.system, options.targets[0]
     values = thinned(system.sweep(lab.rows), min(options.values or VALUES, VALUES))
     lab.index_bytes = {system.name: size}
@@ -192,7 +192,8 @@ def searches(job, size, options):
         # None of its pages gets into shared_buffers, so that one start is enough.
         lab.out_of_memory(system)
         points = [measure_point(lab, system, "memory", value, options.queries) for value in values]
-        found["page_reads"] = at(points, target, "page_reads")["page_reads"]
+        disk = at(points, target, "page_reads", "mean_ms")
+        found.update(page_reads=disk["page_reads"], disk_ms=disk["mean_ms"])
     return found
 
 
@@ -211,5 +212,5 @@ def told(row):
         return ""
     if row["mean_ms"] is None:
         return f"; does not reach recall {row['target']:g}"
-    reads = f", {row['page_reads']:.1f} reads" if row.get("page_reads") is not None else ""
+    reads = f", {row['page_reads']:.1f} reads and {row['disk_ms']:.3f} ms from disk" if row.get("page_reads") is not None else ""
     return f"; at recall {row['recall']:.3f} {row['mean_ms']:.3f} ms{reads}"
