@@ -10,7 +10,7 @@ the pages are those read; none is brought in.
 """
 import argparse
 import time
-from statistics import mean
+from statistics import mean, median
 
 import command
 import datasets
@@ -31,7 +31,7 @@ AFTER = {"vacuum": "VACUUM grown", "reindex": "REINDEX INDEX grown_index"}
 EF = (10, 20, 40, 80, 120)
 # Of the table: beside the index that was built.
 RATIOS = (("pages / the built one's", "page_reads", lambda key: {**key, "way": "built"} if key["way"] != "built" else None),)
-SETTINGS = {"shared_buffers": "1GB", "pipeann.hot_pages": "0", "pipeann.shared_memory": "256MB"}
+SETTINGS = {"shared_buffers": "1GB", "pipeann.hot_pages": "0", "pipeann.shared_memory": "600MB"}
 
 
 def sizes(largest, smallest=10000):
@@ -146,16 +146,17 @@ class Grown:
         return self.insert(way)
 
     def searched(self, ef):
-        """Recall and pages read of a query, with so long a list, and recall in the group where it is least."""
+        """Recall, pages read and time of a query, with so long a list, and recall in the group where it is least."""
         session = self.server.session
         session.rows(f"SET {self.system.parameter} = {ef}")
-        recall, reads = [], 0
+        recall, times, reads = [], [], 0
         for number, query in enumerate(self.data.queries):
-            found, _ = session.nearest(vector_bytes(query))
+            found, seconds = session.nearest(vector_bytes(query))
+            times.append(seconds * 1000)
             recall.append(self.data.recall(number, found, K))
             if self.system.is_pipeann:
                 reads += session.value("SELECT page_reads FROM pipeann_last_search()")
-        return {"recall": mean(recall), "page_reads": reads / len(recall), "queries": len(recall),
+        return {"recall": mean(recall), "page_reads": reads / len(recall), "p50_ms": median(times), "queries": len(recall),
                 "least_recall": min(mean(recall[group::self.groups]) for group in range(self.groups))}
 
     def measure(self, way, rate):
@@ -173,7 +174,7 @@ class Grown:
             self.store.grown.add(dataset=self.data.name, rows=rows, way=way, value=ef, round=0, nodes=nodes,
                                  rows_per_s=rate, index_bytes=size, **self.searched(ef))
             row = self.store.grown.rows[-1]
-            print(f"  {way:<12} ef_search {ef:>4}: recall {row['recall']:.4f}, {row['page_reads']:5.1f} pages"
+            print(f"  {way:<12} ef_search {ef:>4}: recall {row['recall']:.4f}, {row['page_reads']:5.1f} pages, {row['p50_ms']:.3f} ms"
                   + (f", {row['least_recall']:.4f} in the worst group" if self.groups > 1 else ""), flush=True)
 
     def run(self, data):

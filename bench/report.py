@@ -46,7 +46,7 @@ TABLES = (
     ("memory", "Memory-limited", ("rows", "system", "percent", "temperature"),
      ("limit_bytes", "shared_buffers", "recall", "mean_ms", "p50_ms", "p99_ms", "page_reads", "cpu_ms", "clients", "qps"),
      ()),
-    ("grown", "Grown from nothing", ("way", "value"), ("recall", "least_recall", "page_reads", "index_bytes", "rows_per_s"),
+    ("grown", "Grown from nothing", ("way", "value"), ("recall", "least_recall", "page_reads", "p50_ms", "index_bytes", "rows_per_s"),
      growth.RATIOS),
     ("rows", "What a query pays after its search", ("place", "system", "query"),
      ("recall", "mean_ms", "p50_ms", "p99_ms", "table_reads", "toast_reads", "index_reads", "table_hits", "toast_hits",

@@ -89,4 +89,4 @@ class Grown(unittest.TestCase):
                                          recall=lambda number, found, k: (1.0, 0.5)[number % 2])
         one.server = types.SimpleNamespace(session=types.SimpleNamespace(
             rows=lambda sql: None, nearest=lambda vector: ([], 0.0), value=lambda sql: 6))
-        self.assertEqual(one.searched(100), {"recall": 0.75, "page_reads": 6, "queries": 4, "least_recall": 0.5})
+        self.assertEqual(one.searched(100), {"recall": 0.75, "page_reads": 6, "p50_ms": 0, "queries": 4, "least_recall": 0.5})
