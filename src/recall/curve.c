@@ -239,7 +239,7 @@ PipeannReadNode(const PipeannIndexView *view, uint32 id, char *page, float *x)
  * Queries for a curve. To compare so many with all nodes takes a small part of what it
  * takes to build the graph, whatever the number of these.
  */
-#define OWN_QUERIES 100
+#define OWN_QUERIES 200
 
 /*
  * Nodes are taken from all over the index, of each member of the team others. Returns
