@@ -202,8 +202,7 @@ extern bool PipeannCatchUpFinish(PipeannCatchUp *c);
 extern void PipeannCatchUpEnd(PipeannCatchUp *c, bool published);
 
 /* repack.c */
-extern bool PipeannIsScattered(const PipeannMeta *meta);
-extern bool PipeannRepack(PipeannIndexView *view);
+extern bool PipeannRepack(PipeannIndexView *view, double growth);
 
 /* load.c: an index's own nodes, as a build has a table's rows */
 

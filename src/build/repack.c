@@ -60,8 +60,8 @@ typedef struct Repacking
  * of those in the entry graph, and not so few that it does not matter; or they were never
  * packed, so that their vectors are not rounded.
  */
-bool
-PipeannIsScattered(const PipeannMeta *meta)
+static bool
+IsScattered(const PipeannMeta *meta)
 {
 	uint64		live = meta->nodes - Min(meta->entry_dead, meta->nodes);
 
@@ -77,14 +77,16 @@ PipeannIsScattered(const PipeannMeta *meta)
 }
 
 static bool
-IsWanted(const PipeannMeta *meta)
+IsWanted(const PipeannMeta *meta, double growth)
 {
+	bool		gains = meta->layout.slots_per_page > 1;
+
+	if (IsScattered(meta))
+		return gains || !(meta->flags & PIPEANN_META_HAS_CODES);
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
-		return meta->layout.slots_per_page > 1 ||
-			(meta->flags & PIPEANN_META_AUTO_STORAGE);
-	return meta->layout.slots_per_page > 1 &&
-		(meta->nodes / PipeannGrowthFactor(meta) >= meta->packed_nodes ||
-		 PipeannIsScattered(meta));
+		return meta->nodes >= PIPEANN_MIN_CODED_NODES &&
+			(gains || (meta->flags & PIPEANN_META_AUTO_STORAGE));
+	return gains && meta->nodes >= growth * meta->packed_nodes;
 }
 
 /* Whether maintenance_work_mem holds the nodes; *rows_fit if it does their rows. */
@@ -826,13 +828,13 @@ PackAnew(Repacking *s)
 }
 
 /*
- * Pack the graph anew, with codes of the next generation, if it has grown by
- * its factor since it was packed, or little is left of it. The caller holds the
+ * Pack the graph anew, with codes of the next generation, if it has grown by this
+ * factor since it was packed, or little is left of it. The caller holds the
  * maintenance lock. False if there was no need or no room, and not if another
  * backend is in the way.
  */
 bool
-PipeannRepack(PipeannIndexView *view)
+PipeannRepack(PipeannIndexView *view, double growth)
 {
 	Repacking	s = {
 		.view = view,.up = {
@@ -841,7 +843,7 @@ PipeannRepack(PipeannIndexView *view)
 	};
 	bool		done;
 
-	if (!IsWanted(&view->meta) || !HasRoom(view))
+	if (!IsWanted(&view->meta, growth) || !HasRoom(view))
 		return false;
 	if (!PipeannCatchUpBegin(&s.up))
 		return s.up.busy;

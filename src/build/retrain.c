@@ -18,8 +18,12 @@
 /* Codes are made anew if they err so many times as much as they did. */
 #define DRIFT 1.5
 
-/* VACUUM retrains an index that has so many times the nodes. */
+/*
+ * VACUUM makes codes anew of an index that has so many times the nodes, and packs one that
+ * has so many times those of its packing: inserts alone let it grow for longer.
+ */
 #define VACUUM_GROWTH 2
+#define VACUUM_PACKED_GROWTH 1.25
 
 /*
  * An insert packs no more nodes than this anew: with more it makes codes only, and the next
@@ -480,9 +484,9 @@ Retrain(Retraining *r, PipeannRetrainer by)
 	bool		vacuum = by == PIPEANN_BY_VACUUM;
 	bool		outgrown = vacuum ? IsWantedByVacuum(r) : PipeannIsOutgrown(meta);
 
-	if ((outgrown || (vacuum && PipeannIsScattered(meta))) &&
+	if ((outgrown || vacuum) &&
 		(by != PIPEANN_BY_INSERT || meta->nodes <= MOST_PACKED_BY_INSERT) &&
-		PipeannRepack(&r->view))
+		PipeannRepack(&r->view, vacuum ? VACUUM_PACKED_GROWTH : PipeannGrowthFactor(meta)))
 		return;
 	if (outgrown)
 		MakeCodes(r);

@@ -136,7 +136,9 @@ COMMIT;
 SELECT format, storage, has_codes, nodes FROM pipeann_index_info('t_v');
 SELECT pipeann_check('t_v', true);
 VACUUM ANALYZE t;
+SET pipeann.ef_search = 400; -- few edges
 SELECT bool_and(same(format('SELECT t.id, title, t.v FROM t ORDER BY v <#> (SELECT v FROM t WHERE id = %s) LIMIT 5', i))) FROM generate_series(1, 10) i;
+RESET pipeann.ef_search;
 SELECT scan_of('SELECT id, title FROM t ORDER BY v <#> (SELECT v FROM t WHERE id = 5) LIMIT 10');
 -- vectors that bytes do not hold
 INSERT INTO t SELECT 5000 + i, 'fraction', array_fill((5000 + i + 0.5)::float4, ARRAY[32])::vector FROM generate_series(100, 130) i;
