@@ -17,21 +17,11 @@ static float Centroids[MOST_CENTROIDS * MOST_ELEMENTS];
 static float X[MOST_ELEMENTS];
 static float Distance[MOST_CENTROIDS];
 
-static float
-Normal(uint64 *seed)
-{
-	float		sum = 0;
-
-	for (int i = 0; i < 4; i++)
-		sum += UnitRandomFloat(seed, -1, 1);
-	return sum;
-}
-
 /* Of those that have a large mean, and a few elements larger than others. */
 static float
 Element(uint64 *seed, int d, float spread)
 {
-	return (d % 97 == 5 ? 8 : 1) * (2 + spread * Normal(seed));
+	return (d % 97 == 5 ? 8 : 1) * (2 + spread * UnitRandomNormal(seed));
 }
 
 /* As cells.c decides. */
@@ -95,7 +85,7 @@ Between(const PipeannByteCentroids *c, int a, int b, float part, float noise, ui
 {
 	for (int d = 0; d < c->elements; d++)
 		X[d] = Centroids[(Size) a * c->elements + d] * (1 - part) +
-			Centroids[(Size) b * c->elements + d] * part + noise * Normal(seed);
+			Centroids[(Size) b * c->elements + d] * part + noise * UnitRandomNormal(seed);
 }
 
 static void

@@ -20,16 +20,6 @@
 static float *Rows;
 static float *Aux;
 
-static float
-Normal(uint64 *seed)
-{
-	float		sum = 0;
-
-	for (int i = 0; i < 4; i++)
-		sum += UnitRandomFloat(seed, -1, 1);
-	return sum;
-}
-
 /* Sums of a few directions that are not those of the axes, and some noise. */
 static void
 MakeRows(uint32 n, int dim, float noise, uint64 seed)
@@ -37,16 +27,16 @@ MakeRows(uint32 n, int dim, float noise, uint64 seed)
 	float	   *directions = malloc(sizeof(float) * HIDDEN * dim);
 
 	for (int i = 0; i < HIDDEN * dim; i++)
-		directions[i] = Normal(&seed);
+		directions[i] = UnitRandomNormal(&seed);
 	for (uint32 row = 0; row < n; row++)
 	{
 		float	   *x = Rows + (Size) row * dim;
 
 		for (int d = 0; d < dim; d++)
-			x[d] = 3 + noise * Normal(&seed);
+			x[d] = 3 + noise * UnitRandomNormal(&seed);
 		for (int k = 0; k < HIDDEN; k++)
 		{
-			float		part = Normal(&seed) / (1 + k);
+			float		part = UnitRandomNormal(&seed) / (1 + k);
 
 			for (int d = 0; d < dim; d++)
 				x[d] += part * directions[k * dim + d];
@@ -61,7 +51,7 @@ Scatter(uint32 row, uint32 every, uint64 seed)
 {
 	for (; row < ROWS; row += every)
 		for (int d = 0; d < DIM; d++)
-			Rows[(Size) row * DIM + d] = 3 + Normal(&seed);
+			Rows[(Size) row * DIM + d] = 3 + UnitRandomNormal(&seed);
 }
 
 static PipeannVectors

@@ -107,6 +107,17 @@ UnitRandomFloat(uint64 *state, float low, float high)
 	return low + (high - low) * fraction;
 }
 
+/* Nearly normal: the sum of four, with a variance of four thirds. */
+static inline float
+UnitRandomNormal(uint64 *state)
+{
+	float		sum = 0;
+
+	for (int i = 0; i < 4; i++)
+		sum += UnitRandomFloat(state, -1, 1);
+	return sum;
+}
+
 /* Few distances, so that many are equal. */
 static inline float
 UnitFewDistances(uint64 *state)
