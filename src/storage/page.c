@@ -131,33 +131,43 @@ PipeannPageSeal(Page page, BlockNumber blkno)
 }
 
 /*
- * Whether a page's header and kind are right; looks at no checksum.
+ * Whether a page's header is right, so that it is one of ours.
  *
- * The header is compared with constants before it is used to find the special
- * space.
+ * It is compared with constants before it is used to find the special space.
  */
+static bool
+IsOurs(const char *page)
+{
+	const PageHeaderData *header = (const PageHeaderData *) page;
+
+	return header->pd_special == BLCKSZ - MAXALIGN(sizeof(PipeannPageOpaque)) &&
+		header->pd_lower >= PIPEANN_CONTENTS_OFFSET &&
+		header->pd_lower <= header->pd_special &&
+		header->pd_upper == header->pd_special &&
+		PipeannPageGetOpaque((Page) page)->page_id == PIPEANN_PAGE_ID;
+}
+
+/* Whether a page's header and kind are right; looks at no checksum. */
 bool
 PipeannPageIsKind(const char *page, PipeannKind kind)
 {
-	const PageHeaderData *header = (const PageHeaderData *) page;
-	PipeannPageOpaque opaque;
+	return IsOurs(page) && PipeannPageGetOpaque((Page) page)->kind == kind;
+}
 
-	if (header->pd_special != BLCKSZ - MAXALIGN(sizeof(PipeannPageOpaque)) ||
-		header->pd_lower < PIPEANN_CONTENTS_OFFSET ||
-		header->pd_lower > header->pd_special ||
-		header->pd_upper != header->pd_special)
-		return false;
-	memcpy(&opaque, page + header->pd_special, sizeof(opaque));
-	return opaque.page_id == PIPEANN_PAGE_ID && opaque.kind == kind;
+/* Whether header and our checksum are right, whatever the kind. */
+bool
+PipeannPageIsSound(const char *page, BlockNumber blkno)
+{
+	return IsOurs(page) &&
+		PipeannPageGetOpaque((Page) page)->checksum ==
+		PageChecksum(page, blkno);
 }
 
 /* Whether header, kind and our checksum are right. */
 static bool
 OwnChecksIn(const char *page, BlockNumber blkno, PipeannKind kind)
 {
-	return PipeannPageIsKind(page, kind) &&
-		PipeannPageGetOpaque((Page) page)->checksum ==
-		PageChecksum(page, blkno);
+	return PipeannPageIsKind(page, kind) && PipeannPageIsSound(page, blkno);
 }
 
 /*

@@ -99,6 +99,7 @@ PipeannPageFill(Page page, Size used, bool is_new)
 /* page.c */
 extern void PipeannPageInit(Page page, PipeannKind kind);
 extern void PipeannPageSeal(Page page, BlockNumber blkno);
+extern bool PipeannPageIsSound(const char *page, BlockNumber blkno);
 extern bool PipeannPageIsValid(const char *page, BlockNumber blkno,
 							   PipeannKind kind);
 extern bool PipeannPageIsKind(const char *page, PipeannKind kind);

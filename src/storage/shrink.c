@@ -162,7 +162,7 @@ ReadBefore(Relation index)
  * not sound stays so.
  */
 static void
-CopyBlock(Shrinking *s, PipeannKind kind, BlockNumber from, BlockNumber to)
+CopyBlock(Shrinking *s, BlockNumber from, BlockNumber to)
 {
 	Relation	index = s->index;
 	PGAlignedBlock copy = {{0}};
@@ -175,7 +175,7 @@ CopyBlock(Shrinking *s, PipeannKind kind, BlockNumber from, BlockNumber to)
 		memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
 		UnlockReleaseBuffer(buffer);
 	}
-	if (!PageIsNew((Page) copy.data) && PipeannPageIsValid(copy.data, from, kind))
+	if (PipeannPageIsSound(copy.data, from))
 		PipeannPageSeal((Page) copy.data, to);
 	buffer = ReadBufferExtended(index, MAIN_FORKNUM, to, RBM_ZERO_AND_LOCK, NULL);
 	START_CRIT_SECTION();
@@ -198,7 +198,7 @@ Move(Shrinking *s)
 	for (BlockNumber i = 1; i < PIPEANN_EXTENT_BLOCKS && to + i < s->blocks; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		CopyBlock(s, (PipeannKind) PIPEANN_ENTRY_KIND(entry), from + i, to + i);
+		CopyBlock(s, from + i, to + i);
 	}
 	s->map.extents[PIPEANN_ENTRY_KIND(entry)][PIPEANN_ENTRY_ORDINAL(entry)] = s->low;
 	s->entries[s->low] = entry;

@@ -68,21 +68,24 @@ CheckMap(const PipeannCheck *check)
 }
 
 /*
- * Check the first block of an extent, and the blocks left over at its end if
- * graph pages have several blocks.
+ * Check the first block of an extent, or one left over at its end as graph pages have
+ * several blocks: an extent that was another kind's, or another packing's, has there what
+ * it had.
  */
 static void
-CheckEmpty(const PipeannCheck *check, BlockNumber blkno)
+CheckUnused(const PipeannCheck *check, BlockNumber blkno, bool left_over)
 {
 	Buffer		buffer = ReadBufferExtended(check->view.index, MAIN_FORKNUM,
 											blkno, RBM_NORMAL,
 											check->strategy);
-	bool		is_new;
+	Page		page = BufferGetPage(buffer);
+	bool		good;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	is_new = PageIsNew(BufferGetPage(buffer));
+	good = PageIsNew(page) ||
+		(left_over && PipeannPageIsSound((char *) page, blkno));
 	UnlockReleaseBuffer(buffer);
-	if (!is_new)
+	if (!good)
 		ReportBlock(check, blkno, "is not empty but belongs to no page");
 }
 
@@ -94,7 +97,7 @@ CheckExtent(const PipeannCheck *check, PipeannKind kind, uint32 extent,
 	BlockNumber first = extent * PIPEANN_EXTENT_BLOCKS;
 
 	if (extent > 0 && first < blocks)
-		CheckEmpty(check, first);
+		CheckUnused(check, first, false);
 	for (BlockNumber i = swept + 1;
 		 i < PIPEANN_EXTENT_BLOCKS && first + i < blocks; i++)
 	{
@@ -105,7 +108,7 @@ CheckExtent(const PipeannCheck *check, PipeannKind kind, uint32 extent,
 												  BUFFER_LOCK_SHARE, true,
 												  check->strategy));
 		else
-			CheckEmpty(check, first + i);
+			CheckUnused(check, first + i, true);
 	}
 }
 
