@@ -145,12 +145,12 @@ SELECT n, storage FROM unnest('{q_l2,q_l1,q_half}'::text[]) n, pipeann_index_inf
 DROP INDEX q_half;
 CREATE INDEX q_half ON q USING pipeann (half halfvec_l2_ops) WITH (storage = sq12);
 SELECT storage FROM pipeann_index_info('q_half');
-SELECT bool_and(s.ids = e.ids) AS same FROM generate_series(2001, 2010) i,
-	LATERAL (SELECT array_agg(id) AS ids FROM (SELECT id FROM q ORDER BY half <-> noise(i, 512)::halfvec LIMIT 10) s) s,
-	LATERAL (SELECT array_agg(id) AS ids FROM (SELECT id FROM q ORDER BY (half <-> noise(i, 512)::halfvec) + 0 LIMIT 10) e) e;
-SELECT bool_and(s.ids = e.ids) AS same FROM generate_series(2001, 2010) i,
-	LATERAL (SELECT array_agg(id) AS ids FROM (SELECT id FROM q ORDER BY val <+> noise(i, 512)::vector LIMIT 10) s) s,
-	LATERAL (SELECT array_agg(id) AS ids FROM (SELECT id FROM q ORDER BY (val <+> noise(i, 512)::vector) + 0 LIMIT 10) e) e;
+SELECT bool_and(s.ids = e.ids) AS same FROM (SELECT noise(i, 512)::halfvec AS query FROM generate_series(2001, 2010) i OFFSET 0) i,
+	LATERAL (SELECT array_agg(id) AS ids FROM (SELECT id FROM q ORDER BY half <-> query LIMIT 10) s) s,
+	LATERAL (SELECT array_agg(id) AS ids FROM (SELECT id FROM q ORDER BY (half <-> query) + 0 LIMIT 10) e) e;
+SELECT bool_and(s.ids = e.ids) AS same FROM (SELECT noise(i, 512)::vector AS query FROM generate_series(2001, 2010) i OFFSET 0) i,
+	LATERAL (SELECT array_agg(id) AS ids FROM (SELECT id FROM q ORDER BY val <+> query LIMIT 10) s) s,
+	LATERAL (SELECT array_agg(id) AS ids FROM (SELECT id FROM q ORDER BY (val <+> query) + 0 LIMIT 10) e) e;
 SELECT pipeann_check('q_half', true), pipeann_check('q_l1', true);
 DROP TABLE q;
 
