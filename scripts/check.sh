@@ -166,12 +166,12 @@ small_disk() {
 }
 
 # A library whose backends tests can make wait (src/base/pause.h), built beside
-# and not installed: the tests' servers load it from $DIR. Its speed does not matter.
+# and not installed: the tests' servers load it from $DIR.
 build_pause_library() {
 	rm -rf build/pause
 	mkdir -p build/pause
 	tar cf - --exclude='*.o' --exclude='*.so' Makefile pipeann.control sql src | tar xf - -C build/pause
-	make -C build/pause -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" COPT='-O1 -g1' PAUSE_POINTS=1 SERVERS=no ${CASSERT:+CASSERT=1}
+	make -C build/pause -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" COPT=-g1 PAUSE_POINTS=1 SERVERS=no ${CASSERT:+CASSERT=1}
 	mkdir -p "$DIR/pause"
 	install -m 755 build/pause/pipeann.so "$DIR/pause/pipeann.so"
 }
