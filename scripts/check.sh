@@ -10,7 +10,8 @@
 #	a test failed or a suite ran none. The suites' output is in build/results.
 #
 #	TAP_FILES='test/t/server-crash.pl ...'	some files of tap only
-#	RANDOM_SECONDS=120	how long random queries are asked, RANDOM_SEED=N of which seed
+#	RANDOM_QUERIES=20000	how many random queries are asked, or RANDOM_SECONDS=N how long,
+#	RANDOM_SEED=N of which seed
 #	CASSERT=1	a library with assertions, whose tests run pipeann_check() on
 #			every index that they leave behind
 set -euo pipefail
@@ -300,8 +301,8 @@ run_random() {
 	mkdir -p "$WORK"
 	if [ "$(id -un)" != "$SERVER_USER" ]; then chown "$SERVER_USER" "$WORK"; fi
 	"$PYTHON" test/random/run.py --folder "$WORK" --out "$RESULTS/random" --jobs "${RANDOM_JOBS:-2}" \
-		${RANDOM_SEED:+--seed "$RANDOM_SEED"} ${RANDOM_QUERIES:+--queries "$RANDOM_QUERIES"} \
-		$([ -n "${RANDOM_QUERIES:-}" ] || echo --seconds "${RANDOM_SECONDS:-120}") || status=$?
+		${RANDOM_SEED:+--seed "$RANDOM_SEED"} ${RANDOM_SECONDS:+--seconds "$RANDOM_SECONDS"} \
+		$([ -n "${RANDOM_SECONDS:-}" ] || echo --queries "${RANDOM_QUERIES:-20000}") || status=$?
 	if [ -n "${RANDOM_FAULTS:-}" ]; then
 		scripts/random-faults.sh ${RANDOM_SEED:+--seed "$RANDOM_SEED"} || status=$?
 	fi
