@@ -409,6 +409,13 @@ sub connect
 	$self->{select} = IO::Select->new($out);
 	$self->{text} = '';
 	$self->{waiting} = 0;
+	return $self->begin;
+}
+
+sub begin
+{
+	my ($self) = @_;
+
 	$self->rows($Pipeann::BY_INDEX);
 	$self->rows($self->{settings}) if $self->{settings};
 	return $self;
@@ -510,6 +517,10 @@ sub close
 
 # An other backend.
 sub reconnect { my ($self) = @_; $self->close; return $self->connect; }
+
+# The same by the same psql, which takes as long to start as a backend does: where there is
+# no doubt that it can connect.
+sub renew { my ($self) = @_; $self->rows('\c'); return $self->begin; }
 
 sub DESTROY { my ($self) = @_; local ($@, $?); $self->close; return; }
 

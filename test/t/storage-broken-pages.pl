@@ -150,7 +150,7 @@ sub flip
 
 	$target->{session}->rows($evict) if $reload || $target->{chains};
 	poke($target, $offset, $byte ^ chr(1 << $bit % 8));
-	if ($reload) { $target->{session}->reconnect; settings($target); }
+	if ($reload) { $target->{session}->renew; settings($target); }
 	$verdict = judge($target, $query, $block, "block $block bit $bit");
 	poke($target, $offset, $byte);
 	# a page read while it was bad may be in shared_buffers
@@ -214,7 +214,7 @@ sub truncate_many
 		my $length = $i % 3 ? $BLOCK * int rand $target->{blocks} : int rand $size;
 
 		truncate $target->{file}, $length;
-		if ($i % 2) { $target->{session}->reconnect; settings($target); }
+		if ($i % 2) { $target->{session}->renew; settings($target); }
 		else { $target->{session}->rows($evict); }
 		judge($target, $queries[ rand @queries ], undef, "file cut to $length");
 		poke($target, $length, substr $target->{bytes}, $length);
@@ -261,7 +261,7 @@ sub test_intact
 	my ($target, $what) = @_;
 
 	is(slurp_file($target->{path}), $target->{bytes}, "$what: no query has written to the file");
-	$target->{session}->reconnect;
+	$target->{session}->renew;
 	settings($target);
 	judge($target, $_, undef, 'intact') for @queries;
 	is($target->{outcomes}{right}, scalar @queries, "$what: restored, all answers are right");
