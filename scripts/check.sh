@@ -4,7 +4,8 @@
 #	errors, installs, and runs the test suites: lint unit sanitize compile regress
 #	pgtap tap upgrade citus docs clients bench random, and first-steps, which is long and
 #	run only if it is named. Suites, and the files of tap, run
-#	side by side, JOBS of them at a time (one more than there are processors).
+#	side by side, JOBS of them at a time (two more than there are processors, as most of
+#	tap wait for servers more than they compute).
 #	It says when each begins, how long that usually takes (test/durations), and how it ended.
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
 #	a test failed or a suite ran none. The suites' output is in build/results.
@@ -20,7 +21,7 @@ cd "$ROOT"
 
 SUITES=("$@")
 if [ ${#SUITES[@]} = 0 ]; then SUITES=(lint unit sanitize compile regress pgtap tap upgrade citus docs clients bench random); fi
-JOBS=${JOBS:-$(($(nproc) + 1))}
+JOBS=${JOBS:-$(($(nproc) + 2))}
 RESULTS=$ROOT/build/results
 BUILD_OPTIONS=(WERROR=1 ${CASSERT:+CASSERT=1})
 
