@@ -599,35 +599,90 @@ SeeList(const NewNode *node, uint32 target, bool again, PipeannSlot *slot)
 		PipeannSlotCopy(node->view, target, slot);
 }
 
+/* The neighbours of a full list: their distances from its node, target, and from the new one. */
+typedef struct FullList
+{
+	const PipeannListChange *edge;
+	uint32		target;			/* its position among the candidates */
+	float		from_target[PG_UINT8_MAX];	/* infinite if not known */
+	float		from_node[PG_UINT8_MAX];
+} FullList;
+
+/* Of neighbours that are candidates, whose vectors are at hand. */
+static void
+MeasureCandidates(const NewNode *node, FullList *list)
+{
+	const PipeannLinkSet *set = node->known;
+	const uint32 *neighbors = list->edge->seen->neighbors;
+
+	for (int i = 0; i < list->edge->n; i++)
+	{
+		uint32		other;
+
+		list->from_node[i] = list->from_target[i] = INFINITY;
+		if (!PipeannIdSetGet(&node->ranks, neighbors[i], &other))
+			continue;
+		list->from_node[i] = set->dists[other];
+		list->from_target[i] = SetDistance(set, set->vectors[list->target],
+										   set->vectors[other]);
+	}
+}
+
+/* Of the others, by their codes. */
+static void
+MeasureOthers(const NewNode *node, FullList *list)
+{
+	const PipeannLinkSet *set = node->known;
+	const uint32 *neighbors = list->edge->seen->neighbors;
+	const float *self = FloatsOf(node->cache, node->id);
+
+	for (int i = 0; i < list->edge->n; i++)
+		if (isinf(list->from_node[i]))
+			PrefetchCode(node->view, neighbors[i]);
+	for (int i = 0; i < list->edge->n; i++)
+	{
+		const float *other;
+
+		if (!isinf(list->from_node[i]))
+			continue;
+		other = FloatsOf(node->cache, neighbors[i]);
+		if (other == NULL)
+			continue;
+		list->from_node[i] = SetDistance(set, self, other);
+		list->from_target[i] = SetDistance(set, set->vectors[list->target], other);
+	}
+}
+
+static int
+GivesWay(const NewNode *node, const FullList *list)
+{
+	return PipeannGivesWay(list->from_target, list->from_node, list->edge->n,
+						   list->edge->tree_edges, node->known->dists[list->target]);
+}
+
 /*
- * The place that the node takes in a full list of wide vectors, as far as candidates decide
- * it, whose vectors are at hand: to prune such a list takes longer than all else of an edge.
- * Other neighbours are far from the node, and stay. If none gives way it is left out.
+ * The place that the node takes in a full list: to prune such a list takes longer than all
+ * else of an edge. Candidates decide it if they can. If not, neighbours of wide vectors stay,
+ * as they are far from the node and their codes are long, and others are looked at. If none
+ * gives way the node is left out.
  */
 static int
 PlaceInFull(const NewNode *node, bool in_tree, const PipeannListChange *edge)
 {
-	const PipeannLinkSet *set = node->known;
-	float		from_node[PG_UINT8_MAX];
-	float		from_target[PG_UINT8_MAX];
-	uint32		target;
+	FullList	list;			/* of 2 kB, so not zeroed */
 	int			place;
 
-	if (set == NULL || !set->bytes ||
-		!PipeannIdSetGet(&node->ranks, edge->target, &target))
+	list.edge = edge;
+	if (node->known == NULL || !PipeannListsExchange(node->view) ||
+		!PipeannIdSetGet(&node->ranks, edge->target, &list.target))
 		return PIPEANN_UNDECIDED;
-	for (int i = 0; i < edge->n; i++)
+	MeasureCandidates(node, &list);
+	place = GivesWay(node, &list);
+	if (place == PIPEANN_UNDECIDED && !node->known->bytes)
 	{
-		uint32		other;
-
-		from_node[i] = from_target[i] = INFINITY;
-		if (!PipeannIdSetGet(&node->ranks, edge->seen->neighbors[i], &other))
-			continue;
-		from_node[i] = set->dists[other];
-		from_target[i] = SetDistance(set, set->vectors[target], set->vectors[other]);
+		MeasureOthers(node, &list);
+		place = GivesWay(node, &list);
 	}
-	place = PipeannGivesWay(from_target, from_node, edge->n, edge->tree_edges,
-							set->dists[target]);
 	if (place < 0)
 		return in_tree ? PIPEANN_UNDECIDED : PIPEANN_SUPERFLUOUS;
 	return place;

@@ -52,6 +52,20 @@ PipeannNearLayout(const PipeannLayout *l)
 	return near;
 }
 
+/*
+ * Whether a new node takes another one's place in a full list. Lists of sparse vectors, of
+ * which many are equally far from each other, are pruned, and so are those of vectors
+ * that would have to be turned back to be compared with codes.
+ */
+static inline bool
+PipeannListsExchange(const PipeannIndexView *view)
+{
+	PipeannStorage storage = view->meta.layout.storage;
+
+	return PipeannHasBytes(view) ||
+		(view->cache != NULL && !PipeannIsSparse(storage) && PipeannSqBits(storage) == 0);
+}
+
 /* Bytes of a slot up to the end of its list. */
 static inline Size
 PipeannListBytes(const PipeannLayout *l)
