@@ -308,16 +308,19 @@ EndsAtEqual(uint32 id, const PipeannSlot *slot, void *arg)
 }
 
 /*
- * Of wide vectors hardly one makes another superfluous, so that lists are full with the
- * nearest candidates, and what is behind two thirds of ef_construction is not looked at.
+ * Where a new node takes a place in lists that are full, these stay full, and what is behind
+ * four fifths of ef_construction adds little; of wide vectors, of which hardly one makes
+ * another superfluous, what is behind two thirds.
  */
 static int
 ListLength(const PipeannIndexView *view)
 {
 	int			ef = view->meta.ef_construction;
+	int			enough = PipeannHasBytes(view) ? ef * 2 / 3 : ef * 4 / 5;
 
-	return PipeannHasBytes(view) ?
-		Min(ef, Max(ef * 2 / 3, 2 * (int) view->meta.layout.max_degree)) : ef;
+	if (!PipeannListsExchange(view))
+		return ef;
+	return Min(ef, Max(enough, 2 * (int) view->meta.layout.max_degree));
 }
 
 /*
