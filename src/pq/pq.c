@@ -188,6 +188,8 @@ PipeannPqDecodeFrom(const PipeannPq *pq, const float *by_code,
 			memcpy(to, centroid, 8 * sizeof(float));
 		else if (len == 4)
 			memcpy(to, centroid, 4 * sizeof(float));
+		else if (len == 2)
+			memcpy(to, centroid, 2 * sizeof(float));
 		else
 			for (int d = 0; d < len; d++)
 				to[d] = centroid[d];
