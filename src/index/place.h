@@ -25,10 +25,10 @@ typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
 									   void *arg);
 
 /*
- * Inserts and packings keep an eighth of the slots free, which let a node join near ones:
+ * Inserts and packings keep a tenth of the slots free, which let a node join near ones:
  * nodes do not move until the next packing.
  */
-#define PIPEANN_WANTED_FILL 0.87
+#define PIPEANN_WANTED_FILL 0.9
 
 /* Slots of a page to fill when the graph is packed anew. */
 static inline int
