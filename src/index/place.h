@@ -30,11 +30,14 @@ typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
  */
 #define PIPEANN_WANTED_FILL 0.9
 
-/* Slots of a page to fill when the graph is packed anew. */
+/*
+ * Slots of a page to fill when the graph is packed anew. Of two or three, one would be far
+ * more than a tenth: these pages are filled, as a build fills them.
+ */
 static inline int
 PipeannWantedFill(const PipeannLayout *l)
 {
-	return Max((int) (PIPEANN_WANTED_FILL * l->slots_per_page), 1);
+	return (int) (PIPEANN_WANTED_FILL * l->slots_per_page + 0.5);
 }
 
 /* Whether the index has as many free slots as inserts need, or more. */

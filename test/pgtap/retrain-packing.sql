@@ -4,7 +4,7 @@ SET enable_seqscan = off;
 
 CREATE OR REPLACE PROCEDURE drop_packed() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, chained, fractions, angles, pixels, small, few, fleeting';
 CALL drop_packed();
-SELECT plan(60);
+SELECT plan(62);
 
 -- 24,000 rows: two parts of each image
 CREATE TEMP VIEW rows AS SELECT id, val FROM strips
@@ -255,5 +255,15 @@ SELECT lives_ok('SELECT pipeann_check(''paired_idx'', true)', 'two pages a node,
 SELECT insert_paired(1031, 1200);
 SELECT is(pipeann_check('paired_idx', true), 1200::bigint, 'two pages a node, in extents of the former packing: the index is whole');
 DROP TABLE paired;
+
+-- Of two slots a page none is left free: one would be half of the file.
+CREATE TABLE coupled (id int, val vector(1900));
+CREATE INDEX coupled_idx ON coupled USING pipeann (val vector_l2_ops) WITH (m = 4, ef_construction = 8);
+INSERT INTO coupled SELECT i, (ARRAY[i + 0.5] || others)::vector
+FROM (SELECT array_agg(j % 7) AS others FROM generate_series(1, 1899) j) s, generate_series(1, 1030) i;
+VACUUM coupled;
+SELECT is((SELECT slots_per_page || ' ' || storage FROM pipeann_index_info('coupled_idx')), '2 float2', 'packed with two slots a page');
+SELECT cmp_ok((SELECT graph_pages FROM pipeann_index_info('coupled_idx')), '<', 530::bigint, 'both of which have a node');
+DROP TABLE coupled;
 
 SELECT * FROM finish();
