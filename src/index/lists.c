@@ -1,6 +1,6 @@
 /*
  * lists.c
- *		Writing planned neighbour lists to pages.
+ *		Writing planned neighbour lists to pages; whether edges lead to a node.
  */
 #include "postgres.h"
 
@@ -160,4 +160,34 @@ PipeannChangeLists(const PipeannIndexView *view, PipeannListChange *changes,
 		CHECK_FOR_INTERRUPTS();
 		done += ApplyToPages(view, changes + done, n - done, strategy);
 	}
+}
+
+/*
+ * Whether spanning-tree edges lead to a node, of which slot is a copy: unless its insert
+ * was interrupted. The slot says so; that any edge leads to it does not, as nodes that
+ * were inserted later may have found it on its page. Indexes of earlier versions do not
+ * say it: there a neighbour that leads back is taken for a sign. Nearly every node has
+ * one, mostly its first, so this reads little.
+ */
+bool
+PipeannIsLinked(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannSlot *other;
+	bool		linked = false;
+
+	if (slot->flags & PIPEANN_SLOT_UNLINKED)
+		return false;
+	other = PipeannSlotAlloc(l);
+	for (int i = 0; i < PipeannSlotDegree(l, slot) && !linked; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (slot->neighbors[i] >= PipeannViewIds(view))
+			continue;
+		PipeannSlotCopy(view, slot->neighbors[i], other);
+		linked = PipeannSlotIsNode(other) &&
+			PipeannListHas(other->neighbors, PipeannSlotDegree(l, other), id);
+	}
+	pfree(other);
+	return linked;
 }

@@ -845,35 +845,6 @@ TakePlace(NewNode *node, PipeannListChange *edge)
 /* For a node without near ones, so many nodes from the root on are tried. */
 #define MAX_FROM_ROOT 1024
 
-/*
- * Whether spanning-tree edges lead to a node, of which slot is a copy: unless its insert
- * was interrupted. The slot says so; that any edge leads to it does not, as nodes that
- * were inserted later may have found it on its page. Indexes of earlier versions do not
- * say it: there a neighbour that leads back is taken for a sign. Nearly every node has
- * one, mostly its first, so this reads little.
- */
-bool
-PipeannIsLinked(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannSlot *other;
-	bool		linked = false;
-
-	if (slot->flags & PIPEANN_SLOT_UNLINKED)
-		return false;
-	other = PipeannSlotAlloc(l);
-	for (int i = 0; i < PipeannSlotDegree(l, slot) && !linked; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (slot->neighbors[i] >= PipeannViewIds(view))
-			continue;
-		PipeannSlotCopy(view, slot->neighbors[i], other);
-		linked = PipeannSlotIsNode(other) && ListFind(l, other, id) >= 0;
-	}
-	pfree(other);
-	return linked;
-}
-
 /* The nearest node of the entry graph, or INVALID_ID. */
 static uint32
 NearestEntry(NewNode *node)
@@ -950,6 +921,47 @@ LinkToEntry(NewNode *node)
 	return in_tree;
 }
 
+/*
+ * Make the node the root, if that has no rows, and the former one its child. New entry graphs
+ * have the root, but none without rows: what only that leads to no search would find. False
+ * if the root has rows, or the node's list is full.
+ */
+static bool
+TakeRoot(NewNode *node)
+{
+	const PipeannIndexView *view = node->view;
+	const PipeannLayout *l = &view->meta.layout;
+	uint32		root = view->meta.root;
+	PipeannSlot *slot = PipeannSlotAlloc(l);
+	PipeannPageUpdate update;
+	PipeannMetaUpdate meta;
+	int			at;
+
+	if (root >= PipeannViewIds(view) || root == node->id)
+		return false;
+	PipeannSlotCopy(view, root, slot);
+	if (PipeannSlotIsLive(slot) || !LeadTo(view, node->id, root))
+		return false;
+	PipeannSlotBegin(view, node->id, &update);
+	at = ListFind(l, update.slot, root);
+	if (at < 0)
+	{
+		PipeannPageAbort(&update);
+		return false;
+	}
+	if (at >= update.slot->tree_edges)
+	{
+		update.slot->neighbors[at] = update.slot->neighbors[update.slot->tree_edges];
+		update.slot->neighbors[update.slot->tree_edges++] = root;
+	}
+	PipeannPageEnd(&update);
+	PipeannMetaBegin(view->index, &meta);
+	if (meta.meta->root == root)
+		meta.meta->root = node->id;
+	PipeannMetaEnd(&meta);
+	return true;
+}
+
 static NewNode
 MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
@@ -1009,6 +1021,7 @@ FindParent(NewNode *node, const PipeannSlot *slot,
 		   const PipeannLinkSet *known, bool asked)
 {
 	int			degree = PipeannSlotDegree(&node->view->meta.layout, slot);
+	bool		linked;
 
 	for (int round = asked ? 1 : 0; round < 2; round++)
 	{
@@ -1024,7 +1037,8 @@ FindParent(NewNode *node, const PipeannSlot *slot,
 		if (MayBeParent(node, known->ids[i]) &&
 			LinkBack(node, known->ids[i], PIPEANN_AS_TREE_EDGE))
 			return true;
-	return LinkToEntry(node);
+	linked = LinkToEntry(node);
+	return TakeRoot(node) || linked;
 }
 
 /*

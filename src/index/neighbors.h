@@ -55,15 +55,19 @@ PipeannNearLayout(const PipeannLayout *l)
 /*
  * Whether a new node takes another one's place in a full list. Lists of sparse vectors, of
  * which many are equally far from each other, are pruned, and so are those of vectors
- * that would have to be turned back to be compared with codes.
+ * that would have to be turned back to be compared with codes, and short ones, in which
+ * each edge counts (measured with m = 16).
  */
+#define PIPEANN_LONG_LIST 32
+
 static inline bool
 PipeannListsExchange(const PipeannIndexView *view)
 {
-	PipeannStorage storage = view->meta.layout.storage;
+	const PipeannLayout *l = &view->meta.layout;
 
 	return PipeannHasBytes(view) ||
-		(view->cache != NULL && !PipeannIsSparse(storage) && PipeannSqBits(storage) == 0);
+		(view->cache != NULL && l->max_degree >= PIPEANN_LONG_LIST &&
+		 !PipeannIsSparse(l->storage) && PipeannSqBits(l->storage) == 0);
 }
 
 /* Bytes of a slot up to the end of its list. */
@@ -90,19 +94,21 @@ extern PipeannLinkSet *PipeannLinkCandidates(const PipeannIndexView *view,
 											 const float *x, float aux);
 extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 							 uint32 self, PipeannSlot *slot);
-extern void PipeannChangeLists(const PipeannIndexView *view,
-							   PipeannListChange *changes, int n,
-							   BufferAccessStrategy strategy);
 extern bool PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 							const PipeannSlot *slot,
 							const PipeannLinkSet *known);
-extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
-							const PipeannSlot *slot);
 extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
 							uint32 id, const PipeannSlot *slot,
 							bool existing);
 extern bool PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
 							 const PipeannSlot *slot);
+
+/* lists.c */
+extern void PipeannChangeLists(const PipeannIndexView *view,
+							   PipeannListChange *changes, int n,
+							   BufferAccessStrategy strategy);
+extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
+							const PipeannSlot *slot);
 
 /* embed.c */
 extern void PipeannEmbed(const PipeannIndexView *view, const float *x,

@@ -131,16 +131,16 @@ SELECT is(pipeann_check('chained_idx', true), (SELECT count(DISTINCT val) FROM c
 -- rows that take the place of others count, too
 VACUUM chained;
 SELECT generation FROM pipeann_index_info('chained_idx') \gset
-DELETE FROM chained WHERE id % 5 = 0;
+DELETE FROM chained WHERE id % 10 = 0;
 VACUUM chained;
-INSERT INTO chained SELECT id, val FROM images WHERE id <= 9000 AND id % 5 = 0;
+INSERT INTO chained SELECT id, val FROM images WHERE id <= 9000 AND id % 10 = 0;
 VACUUM chained;
-SELECT is((pipeann_index_info('chained_idx')).generation, :generation, 'a fifth was replaced: the same packing');
-DELETE FROM chained WHERE id % 5 = 1;
+SELECT is((pipeann_index_info('chained_idx')).generation, :generation, 'a tenth was replaced: the same packing');
+DELETE FROM chained WHERE id % 4 = 1;
 VACUUM chained;
-INSERT INTO chained SELECT id, val FROM images WHERE id <= 9000 AND id % 5 = 1;
+INSERT INTO chained SELECT id, val FROM images WHERE id <= 9000 AND id % 4 = 1;
 VACUUM chained;
-SELECT is((pipeann_index_info('chained_idx')).generation, :generation + 1, 'and another: a new one');
+SELECT is((pipeann_index_info('chained_idx')).generation, :generation + 1, 'and a fourth: a new one');
 SELECT is(pipeann_check('chained_idx', true), (SELECT count(DISTINCT val) FROM chained), 'replaced and packed: the index is whole');
 DROP TABLE chained;
 

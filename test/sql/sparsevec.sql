@@ -107,7 +107,7 @@ SELECT nodes < 8500 AS joined, generation > 0 AS retrained FROM pipeann_index_in
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<->');
 SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> text_of(50) LIMIT 101) s WHERE id = 50 OR id > 10000;
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<->', 'kind = 7');
-SELECT pipeann_check('t_idx', true);
+SELECT pipeann_check('t_idx', true) BETWEEN 8450 AND 8455 AS joined; -- nearly all of those that came again
 DELETE FROM t WHERE id % 3 = 0;
 SELECT recall > 0.95 AS good, disorder, missing FROM compare('<->');
 VACUUM t;
