@@ -12,6 +12,7 @@
 #include "base/pause.h"
 #include "build/coding.h"
 #include "distance/sparse.h"
+#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -484,12 +485,15 @@ ReserveExtents(Repacking *s, uint32 ids)
 	uint64		pages = (uint64) s->node_pages + s->node_pages / SPARE_PAGES + 1;
 	PipeannMetaUpdate update;
 
+	/* an insert that has looked for an extent to empty, and found none, is to get none */
+	LockPage(index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
 	PipeannMetaBegin(index, &update);
 	s->reuse = PipeannExtentsReuse(update.meta);
 	if (s->reuse)
 		pages -= Min(pages, (uint64) update.meta->kind_extents[PIPEANN_FREE] *
 					 PipeannGraphPagesPerExtent(l));
 	PipeannMetaEnd(&update);
+	UnlockPage(index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
 	PipeannRefreshView(s->view);
 	if (s->coded)
 		PipeannCodingReserveSoon(&s->coding, &s->view->meta, ids);
