@@ -87,9 +87,7 @@ IsWanted(const PipeannMeta *meta, double growth)
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
 		return meta->nodes >= PIPEANN_MIN_CODED_NODES &&
 			(gains || (meta->flags & PIPEANN_META_AUTO_STORAGE));
-	/* each node that comes has its code written, whether the index grows by it or not */
-	return gains && meta->changes - meta->packed_changes >=
-		(growth - 1) * meta->packed_nodes;
+	return gains && meta->nodes >= growth * meta->packed_nodes;
 }
 
 /* Whether maintenance_work_mem holds the nodes; *rows_fit if it does their rows. */
@@ -794,7 +792,6 @@ Publish(void *arg)
 	meta->graph_pages = s->next.meta.graph_pages;
 	meta->root = s->new_id[meta->root];
 	meta->nodes = meta->packed_nodes = s->next.meta.nodes;
-	meta->packed_changes = meta->changes;
 	meta->parts = s->parts;
 	meta->changes_handle = DSM_HANDLE_INVALID;
 	/* VACUUM frees nodes without rows */
@@ -835,8 +832,8 @@ PackAnew(Repacking *s)
 }
 
 /*
- * Pack the graph anew, with codes of the next generation, if as many nodes have come since
- * it was packed as make it grow by this factor, or little is left of it. The caller holds the
+ * Pack the graph anew, with codes of the next generation, if it has grown by this
+ * factor since it was packed, or little is left of it. The caller holds the
  * maintenance lock. False if there was no need or no room, and not if another
  * backend is in the way.
  */

@@ -19,9 +19,8 @@
 #define DRIFT 1.5
 
 /*
- * VACUUM makes codes anew of an index that has so many times the nodes, and packs one to
- * which as many have come as make its packing grow by so much: inserts alone let it grow
- * for longer.
+ * VACUUM makes codes anew of an index that has so many times the nodes, and packs one that
+ * has so many times those of its packing: inserts alone let it grow for longer.
  */
 #define VACUUM_GROWTH 2
 #define VACUUM_PACKED_GROWTH 1.25

@@ -146,8 +146,6 @@ typedef struct PipeannMeta
 	uint64		changes_key;
 	PipeannParts parts;			/* all zeroes if there are none */
 	uint32		moves;			/* how often extents were moved in the file */
-	uint64		packed_changes; /* changes when the graph was packed; 0: built, or
-								 * by a library that did not note it */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||

@@ -249,7 +249,7 @@ $session->rows('CREATE TABLE unlike (id int, v vector(49)) PARTITION BY RANGE (i
 $session->rows("CREATE TABLE unlike_$_ PARTITION OF unlike FOR VALUES FROM (${_}00000) TO (${_}99999)") for 1 .. 3;
 $session->rows('INSERT INTO unlike SELECT id % 10000 + 100000 * part, CASE part WHEN 2 THEN v + v ELSE v END FROM more, generate_series(1, 2) part WHERE id % 20000 < 10000');
 $session->rows('CREATE INDEX ON unlike USING pipeann (v vector_l2_ops)');
-$session->rows('INSERT INTO unlike SELECT id % 10000 + 300000, v + v FROM more WHERE id % 20000 < 6000');
+$session->rows('INSERT INTO unlike SELECT id % 10000 + 300000, v + v FROM more WHERE id % 20000 < 4500');
 $session->rows('VACUUM unlike_3');
 my %file = map { split /\|/ } $session->rows("SELECT relname, pg_relation_filepath(oid) FROM pg_class WHERE relname ~ '^(big|unlike)_[0-9]_v_idx'");
 is(scalar keys %file, 7, 'seven indexes');

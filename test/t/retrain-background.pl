@@ -49,7 +49,7 @@ sub make_items
 }
 
 my $others = "SELECT * FROM source WHERE id > $ROWS";
-my $session = session($node, settings => "SET pipeann.ef_search = 400; $Pipeann::TO_THE_END", timeout => 300);
+my $session = session($node, settings => "SET pipeann.ef_search = 1000; $Pipeann::TO_THE_END", timeout => 300);
 
 # A worker does it, also when the insert is rolled back in the end.
 $node->safe_psql('postgres', make_items('items'));
@@ -191,7 +191,7 @@ $session->close;
 $other->close;
 $waiting->close;
 wait_until('the server', sub { is_up($node) });
-$session = session($node, settings => "SET pipeann.ef_search = 400; $Pipeann::TO_THE_END", timeout => 300);
+$session = session($node, settings => "SET pipeann.ef_search = 1000; $Pipeann::TO_THE_END", timeout => 300);
 $session->rows("INSERT INTO items SELECT s.* FROM ($others) s WHERE NOT EXISTS (SELECT FROM items i WHERE i.id = s.id)");
 $session->rows('INSERT INTO items ' . rows_of($ROWS + $OTHERS + 1, $ROWS + $OTHERS + 600, 20000));
 ok(eval { wait_until('a worker', sub { info($session, 'items_v', 'generation') == 1 }, 120) }, 'after a crash: the index has new codes');
@@ -201,7 +201,7 @@ $session->close;
 # No place for a worker: the insert does it.
 $node->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $node->restart;
-$session = session($node, settings => "SET pipeann.ef_search = 400; $Pipeann::TO_THE_END", timeout => 300);
+$session = session($node, settings => "SET pipeann.ef_search = 1000; $Pipeann::TO_THE_END", timeout => 300);
 $session->rows(make_items('items'));
 $session->rows("INSERT INTO items $others");
 is(info($session, 'items_v', 'generation'), 1, 'no place for a worker: the insert made new codes');

@@ -86,7 +86,7 @@ my $ORDER = "ORDER BY v <-> '[0,0,0,0,0,0,0,0]' LIMIT 10000";
 sql('CREATE TABLE coded (id int, kind int, v vector(8));'
 	. 'INSERT INTO coded SELECT n, n % 7, (SELECT array_agg((n * 31 * k * k) % 10007) FROM generate_series(1, 8) k)::vector FROM generate_series(1, 5000) n;'
 	. 'CREATE INDEX coded_v ON coded USING pipeann (v vector_l2_ops, kind) WITH (m = 8, ef_construction = 40);'
-	. 'INSERT INTO coded SELECT n, n % 7, (SELECT array_agg((n * 17 * k * k) % 10007) FROM generate_series(1, 8) k)::vector FROM generate_series(5001, 5400) n');
+	. 'INSERT INTO coded SELECT n, n % 7, (SELECT array_agg((n * 17 * k * k) % 10007) FROM generate_series(1, 8) k)::vector FROM generate_series(5001, 5700) n');
 my ($pages, $slots, $coded) = split /\|/, sql("SELECT graph_pages, slots_per_page, has_codes FROM pipeann_index_info('coded_v')");
 cmp_ok($pages, '>', 127, "codes: two extents of graph pages ($pages)");
 is($coded, 't', 'codes: there are some');
