@@ -641,11 +641,9 @@ MeasureOthers(const NewNode *node, FullList *list)
 			PrefetchCode(node->view, neighbors[i]);
 	for (int i = 0; i < list->edge->n; i++)
 	{
-		const float *other;
+		const float *other = isinf(list->from_node[i]) ?
+			FloatsOf(node->cache, neighbors[i]) : NULL;
 
-		if (!isinf(list->from_node[i]))
-			continue;
-		other = FloatsOf(node->cache, neighbors[i]);
 		if (other == NULL)
 			continue;
 		list->from_node[i] = SetDistance(set, self, other);
@@ -924,7 +922,7 @@ LinkToEntry(NewNode *node)
 /*
  * Make the node the root, if that has no rows, and the former one its child. New entry graphs
  * have the root, but none without rows: what only that leads to no search would find. False
- * if the root has rows, or the node's list is full.
+ * if the root has rows, another took its place, or the node's list is full.
  */
 static bool
 TakeRoot(NewNode *node)
@@ -935,6 +933,7 @@ TakeRoot(NewNode *node)
 	PipeannSlot *slot = PipeannSlotAlloc(l);
 	PipeannPageUpdate update;
 	PipeannMetaUpdate meta;
+	bool		taken;
 	int			at;
 
 	if (root >= PipeannViewIds(view) || root == node->id)
@@ -956,10 +955,11 @@ TakeRoot(NewNode *node)
 	}
 	PipeannPageEnd(&update);
 	PipeannMetaBegin(view->index, &meta);
-	if (meta.meta->root == root)
+	taken = meta.meta->root == root;
+	if (taken)
 		meta.meta->root = node->id;
 	PipeannMetaEnd(&meta);
-	return true;
+	return taken;
 }
 
 static NewNode
