@@ -76,6 +76,10 @@ def may_round(table, indexes):
         index.type == "vector" and "storage = float4" not in index.options for index in indexes)
 
 
+# Of the option m, whose default is 16.
+SHORT_LISTS = ("m = 2", "m = 4", "m = 8")
+
+
 def random_question(rng, table, steps, rows):
     index = rng.choice(steps.indexes) if steps.indexes else None
     condition, covered = random_where(rng, table, steps, index)
@@ -101,7 +105,8 @@ def random_question(rng, table, steps, rows):
     if vector.how != "literal" or within.how != "literal" or rng.random() < 0.85:
         within = None
     return Question(table, condition, vector, metric, second, tie, rng.random() < 0.015, join, extras, role, column, kind,
-                    kind == "vector" and may_round(table, steps.indexes), within, rng.choice(("<", "<=", ">", "1 -")))
+                    kind == "vector" and may_round(table, steps.indexes), within, rng.choice(("<", "<=", ">", "1 -")),
+                    any(option in SHORT_LISTS for index in steps.indexes for option in index.options))
 
 
 def random_probe(rng, question, big):

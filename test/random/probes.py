@@ -36,6 +36,7 @@ class Question:
     halves: bool = False   # an index may not tell apart more rows than it holds back
     within: Vector = None  # rows as far as this, or nearer, are wanted
     nearer: str = "<"      # how that is asked for
+    few_edges: bool = False   # an index may have lists shorter than users have them
 
     def distance(self, literal, relation, vector=None):
         return f"{self.column} {OPERATORS[self.metric]} {(vector or self.vector).render(literal, relation, self.type)}"
@@ -344,10 +345,11 @@ class Probe:
 
     def judge_recall(self, truth, rows, report=None):
         """
-        A Difference if a search in strict order whose list is not set shorter than users have it finds less than half of
-        the nearest, or None. (In relaxed order a LIMIT takes what a search that goes on finds first.) report: counts what it finds.
+        A Difference if a search in strict order whose list is not set shorter than users have it, nor the lists of the graph,
+        finds less than half of the nearest, or None. (In relaxed order a LIMIT takes what a search that goes on finds first. Of two
+        groups that are as far from the query, lists of few edges lead to one.) report: counts what it finds.
         """
-        if self.kind != "strict" or self.shape in NOT_THE_NEAREST or self.may_miss() or self.explained or any(
+        if self.kind != "strict" or self.question.few_edges or self.shape in NOT_THE_NEAREST or self.may_miss() or self.explained or any(
                 "ef_search" in s and int(s.split("=")[1]) < DEFAULT_LIST or "coverage" in s and not s.endswith(" 1") for s in self.settings):
             return None
         found, wanted = recall(truth, self.by_group(rows), self.limit, self.offset)
