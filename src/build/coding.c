@@ -89,8 +89,8 @@ PipeannChooseWidths(Relation index, uint32 format,
 }
 
 /* The attribute code of one node, of all its rows. */
-void
-PipeannNodeAttributes(PipeannAttributes *a, const PipeannNodes *nodes,
+static void
+NodeAttributes(PipeannAttributes *a, const PipeannNodes *nodes,
 					  uint32 node, uint8 *code)
 {
 	uint32		dup = nodes->dup_heads[node];
@@ -109,8 +109,8 @@ PipeannNodeAttributes(PipeannAttributes *a, const PipeannNodes *nodes,
 }
 
 /* Put those of ids first .. first + n - 1 in a code page; nothing if a is NULL. */
-void
-PipeannEncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
+static void
+EncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
 						const PipeannNodes *nodes, uint32 first, int n,
 						uint8 *out)
 {
@@ -124,7 +124,7 @@ PipeannEncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
 
 		if (node == PIPEANN_INVALID_ID)
 			continue;
-		PipeannNodeAttributes(a, nodes, node, code);
+		NodeAttributes(a, nodes, node, code);
 		for (uint32 j = 0; j < l->attr_bytes; j++)
 			out[PipeannPlaneOffset(l, j) + i] = code[j];
 	}
@@ -133,8 +133,8 @@ PipeannEncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
 /* ---------- vectors to train on ---------- */
 
 /* A node's vector for the quantiser, x[dim]: normalised for cosine. */
-void
-PipeannCodingVector(const PipeannVectors *v, uint32 node, float *x)
+static void
+CodingVector(const PipeannVectors *v, uint32 node, float *x)
 {
 	PipeannVectorToFloat(PipeannVectorAt(v, node), v->storage, v->dim, x);
 	PipeannCodingScale(v->metric, v->aux == NULL ? 0 : v->aux[node], v->dim,
@@ -388,7 +388,7 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 	float	   *samples = PipeannTeamArray(team, float, mul_size(n, v->dim));
 
 	PipeannTeamEach(team, i, n, SAMPLE_RUN)
-		PipeannCodingVector(v, (uint32) (i * v->n / n),
+		CodingVector(v, (uint32) (i * v->n / n),
 							samples + (Size) i * v->dim);
 	TrainCentroids(team, k, samples, n);
 	PipeannTeamFree(team, samples);
@@ -419,15 +419,23 @@ PipeannCodebookWrite(const PipeannCoding *k, const PipeannExtentMap *map)
 						   PipeannHistogramsBytes(l), k->wal);
 }
 
-/* The vector of a neighbour in a graph in memory. */
-bool
-PipeannGraphNeighborAt(void *arg, int i, float *y)
+/* A node in memory, for GraphNeighborAt(). */
+typedef struct GraphNode
 {
-	const PipeannGraphNode *node = arg;
+	const PipeannNodes *nodes;
+	const PipeannGraph *graph;
+	uint32		number;
+} GraphNode;
+
+/* The vector of a neighbour in a graph in memory. */
+static bool
+GraphNeighborAt(void *arg, int i, float *y)
+{
+	const GraphNode *node = arg;
 
 	if (i >= node->graph->degree[node->number])
 		return false;
-	PipeannCodingVector(&node->nodes->vectors,
+	CodingVector(&node->nodes->vectors,
 						PipeannNeighbors(node->graph, node->number)[i], y);
 	return true;
 }
@@ -529,21 +537,21 @@ EncodePage(const PipeannCoding *k, const PipeannNodes *nodes,
 
 		for (int j = 0; j < count; j++)
 			if (node[j] != PIPEANN_INVALID_ID)
-				PipeannCodingVector(&nodes->vectors, node[j],
+				CodingVector(&nodes->vectors, node[j],
 									x + (Size) j * pq->dim);
 		PipeannPqEncodeMany(pq, x, count, codes, pq->nsubvectors, errors);
 		for (int j = 0; j < count; j++)
 		{
 			uint8	   *code = codes + (Size) j * pq->nsubvectors;
 			PipeannStray stray = {.id = first + i + j,.error = errors[j]};
-			PipeannGraphNode self = {
+			GraphNode self = {
 				.nodes = nodes,.graph = work->graph,.number = node[j]
 			};
 
 			if (node[j] == PIPEANN_INVALID_ID)
 				memset(code, 0, pq->nsubvectors);
 			else if (Strays(k, x + (Size) j * pq->dim, code,
-							PipeannGraphNeighborAt, &self, &stray))
+							GraphNeighborAt, &self, &stray))
 				NoteStray(work->strays, &stray);
 		}
 	}
@@ -566,7 +574,7 @@ EncodePages(PipeannTeam *team, const PipeannCoding *k,
 				(Size) (page - first) * PIPEANN_PAYLOAD;
 
 			EncodePage(k, nodes, work, id, count, payload);
-			PipeannEncodeAttributes(k->attributes, &k->layout, nodes, id,
+			EncodeAttributes(k->attributes, &k->layout, nodes, id,
 									count, payload);
 		}
 }

@@ -56,25 +56,10 @@ PipeannCodingScale(PipeannMetric metric, float aux, int dim, float *x)
 /* Puts the vector of a node's neighbour i, for the quantiser; false: it has no more. */
 typedef bool (*PipeannNeighborAt) (void *arg, int i, float *y);
 
-/* A node in memory, for PipeannGraphNeighborAt(). */
-typedef struct PipeannGraphNode
-{
-	const PipeannNodes *nodes;
-	const PipeannGraph *graph;
-	uint32		number;
-} PipeannGraphNode;
-
 /* coding.c */
 extern void PipeannChooseWidths(Relation index, uint32 format,
 								const PipeannNodes *nodes, PipeannLayout *l,
 								PipeannWidths *widths);
-extern void PipeannNodeAttributes(PipeannAttributes *a,
-								  const PipeannNodes *nodes, uint32 node,
-								  uint8 *code);
-extern void PipeannEncodeAttributes(PipeannAttributes *a,
-									const PipeannLayout *l,
-									const PipeannNodes *nodes, uint32 first,
-									int n, uint8 *out);
 extern void PipeannCodingBegin(PipeannCoding *k, Relation index,
 							   const PipeannMeta *meta,
 							   const PipeannLayout *l, uint32 generation);
@@ -91,7 +76,6 @@ extern void PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta,
 								 uint32 ids);
 extern void PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta,
 								 uint64 nodes);
-extern bool PipeannGraphNeighborAt(void *arg, int i, float *y);
 extern void PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x,
 								PipeannNeighborAt neighbor_at, void *arg,
 								uint8 *code);
@@ -100,8 +84,6 @@ extern void PipeannCodingAdd(PipeannCoding *k, PipeannIndexView *view, uint32 ol
 							 const PipeannSlot *slot, uint32 id);
 
 /* codebook, codes and entry graph to their pages */
-extern void PipeannCodingVector(const PipeannVectors *v, uint32 node,
-								float *x);
 extern void PipeannCodebookWrite(const PipeannCoding *k,
 								 const PipeannExtentMap *map);
 extern void PipeannCodePagesWrite(const PipeannCoding *k,

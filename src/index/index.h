@@ -76,7 +76,6 @@ extern void PipeannLetInsertsIn(Relation index, bool cancellable);
 extern PipeannMetric PipeannIndexMetric(Relation index);
 extern double PipeannNorm(const float *x, int dim);
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
-extern void PipeannNormalize(const float *x, int dim, float *out);
 extern void PipeannQueryOf(const PipeannLayout *l, const float *x, float *to);
 extern bool PipeannVectorsInToast(Relation index);
 extern bool PipeannRound(const float *x, double norm, const void *form,

@@ -63,8 +63,8 @@ PipeannAux(PipeannMetric metric, double norm, float max_norm)
 }
 
 /* out[dim] = x / |x|, or x itself if that is zero. */
-void
-PipeannNormalize(const float *x, int dim, float *out)
+static void
+Normalize(const float *x, int dim, float *out)
 {
 	double		norm = PipeannNorm(x, dim);
 
@@ -86,7 +86,7 @@ PipeannQueryOf(const PipeannLayout *l, const float *x, float *to)
 		memmove(to, x, mul_size(floats, sizeof(float)));
 		return;
 	}
-	PipeannNormalize(x, l->dim, to);
+	Normalize(x, l->dim, to);
 	if (PipeannIsSparse(l->storage))
 		PipeannSparseNormalize(PipeannSparseBehind(x), PipeannSparseBehind(to));
 }

@@ -343,30 +343,30 @@ PipeannCurveOfOwn(PipeannTeam *team, Relation index)
 }
 
 /*
+ * Whether an index may have a curve. Without codes a search finds all there is, and one of
+ * sparse vectors goes through all codes, with no list.
+ */
+static bool
+HasCurve(const PipeannMeta *meta)
+{
+	return (meta->flags & PIPEANN_META_HAS_CODES) != 0 &&
+		!PipeannIsSparse(meta->layout.storage);
+}
+
+/*
  * The same of an index that was just built, unless it is too large for the memory that
  * there is: a build must not fail for that.
  */
 void
 PipeannCurveOfBuild(PipeannTeam *team, Relation index, const PipeannMeta *meta)
 {
-	if (!PipeannHasCurve(meta) || !PipeannCacheFits(index, meta))
+	if (!HasCurve(meta) || !PipeannCacheFits(index, meta))
 		return;
 	PipeannCurveOfOwn(team, index);
 	PipeannCacheForget(index);	/* nobody may ever search it */
 }
 
 /* ---------- the curve in use ---------- */
-
-/*
- * Whether an index may have a curve. Without codes a search finds all there is, and one of
- * sparse vectors goes through all codes, with no list.
- */
-bool
-PipeannHasCurve(const PipeannMeta *meta)
-{
-	return (meta->flags & PIPEANN_META_HAS_CODES) != 0 &&
-		!PipeannIsSparse(meta->layout.storage);
-}
 
 /* A curve of an index of which this part has changed since is not what it was. */
 #define STALE 0.3
@@ -380,7 +380,7 @@ PipeannCurveIsStale(const PipeannMeta *meta)
 
 	if (meta->nodes < curve->nodes)
 		changes += curve->nodes - meta->nodes;
-	return PipeannHasCurve(meta) &&
+	return HasCurve(meta) &&
 		(curve->nodes == 0 || changes > STALE * curve->nodes);
 }
 

@@ -60,7 +60,6 @@ extern void PipeannCurveKeep(Relation index, const PipeannCurve *curve);
 extern void PipeannCurveOfOwn(PipeannTeam *team, Relation index);
 extern void PipeannCurveOfBuild(PipeannTeam *team, Relation index,
 								const PipeannMeta *meta);
-extern bool PipeannHasCurve(const PipeannMeta *meta);
 extern bool PipeannCurveIsStale(const PipeannMeta *meta);
 extern int	PipeannCurveList(const PipeannMeta *meta, double target, double k,
 							 PipeannCurvePlace place);

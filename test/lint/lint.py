@@ -41,7 +41,7 @@ FORBIDDEN = {
 # Headers of a room that others may include beside ROOM/ROOM.h.
 OPEN_HEADERS = {"cells/near.h", "distance/sparse.h", "index/neighbors.h", "pq/codes.h", "pq/strays.h", "storage/slot.h", "storage/bounds.h", "scan/part_servers.h", "storage/page_source.h"}
 OPEN_ROOMS = {"base"}
-MOST_FILE, MOST_FUNCTION, MOST_HEADER, MOST_PARAMETERS, MOST_EXPORTS = 1200, 60, 250, 7, 596
+MOST_FILE, MOST_FUNCTION, MOST_HEADER, MOST_PARAMETERS, MOST_EXPORTS = 1200, 60, 250, 7, 592
 MOST_README, MOST_COLUMNS = 150, 100
 # Functions whose parameters PostgreSQL has chosen.
 CALLBACKS = {"pipeanncostestimate", "pipeanninsert"}
