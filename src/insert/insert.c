@@ -211,6 +211,8 @@ typedef struct InsertState
 	const PipeannRow *whole;	/* the same row, whole and not out of line */
 	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
 	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];	/* of the row */
+	uint8	   *vector_code;	/* of x; NULL if it is not known */
+	float		code_error;		/* its squared distance from x, nearly */
 	uint32		equal;			/* a node with this vector, or INVALID_ID */
 	uint64		nodes;			/* in the index, with a new node; else 0 */
 } InsertState;
@@ -323,6 +325,22 @@ ListLength(const PipeannIndexView *view)
 	return Min(ef, Max(enough, 2 * (int) view->meta.layout.max_degree));
 }
 
+/* Encode x by the table of a search that was run for it. */
+static void
+EncodeBySearch(InsertState *state, const PipeannSearch *search)
+{
+	const PipeannPq *pq = &state->view->codes.pq;
+	PipeannMetric metric = state->near.metric;
+	const float *table = PipeannSearchTell(search).table;
+
+	if (state->view->cache == NULL || table == NULL || pq->bits ||
+		(metric != PIPEANN_L2 && metric != PIPEANN_COSINE))
+		return;
+	state->vector_code = palloc(pq->nsubvectors);
+	state->code_error = PipeannPqEncodeByTable(pq, metric, state->query, table,
+											   state->vector_code);
+}
+
 /*
  * Candidates for neighbours; or NULL when a node with this very vector is met: the
  * search ends there, and state->equal is the node. With ends_at NULL there is no such
@@ -347,7 +365,10 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	state->equal = PIPEANN_INVALID_ID;
 	search = PipeannLinkSearch(view, &state->near, source, state->query, params);
 	if (state->equal == PIPEANN_INVALID_ID)
+	{
 		set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);
+		EncodeBySearch(state, search);
+	}
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	return set;
@@ -397,7 +418,12 @@ WriteCode(InsertState *state, uint32 id, const PipeannSlot *slot)
 
 		if (state->attributes != NULL)
 			(void) PipeannNodeCodeMake(&node, id);
-		stray.error = PipeannPqEncode(&view->codes.pq, state->query, code);
+		stray.error = state->code_error;
+		if (state->vector_code == NULL ||
+			PipeannHasStrayed(state->code_error, meta->code_error))
+			stray.error = PipeannPqEncode(&view->codes.pq, state->query, code);
+		else
+			memcpy(code, state->vector_code, view->codes.pq.nsubvectors);
 		NoteStray(state, slot, code, &stray);
 		PipeannPlaceCode(view, l, meta->generation, id, code,
 						 state->attributes == NULL ? NULL :

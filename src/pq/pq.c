@@ -7,6 +7,8 @@
  */
 #include "pq/pq.h"
 
+#include <math.h>
+
 #include "base/random.h"
 #include "distance/distance.h"
 
@@ -344,6 +346,117 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 		else if (metric == PIPEANN_JACCARD)
 			MakeJaccard(pq, j, q, Max(ones, 1), row);
 	}
+}
+
+/*
+ * What rounding a centroid to half precision moves it by, of its length; and what is lost of
+ * sums of single precision.
+ */
+#define HALF_ERROR (1.0 / 2048)
+#define SUM_ERROR 1e-6
+
+/* Of the numbers in a row as many are compared at once. */
+#define LANES 16
+
+/*
+ * What a row of a table may have for the centroid nearest to x[len], if the least in it is
+ * `least`: both may have moved by rounding. A row has squared distances times scale, and
+ * offset.
+ */
+static float
+MostInRow(const float *x, int len, float least, double scale, double offset)
+{
+	double		distance = sqrt(Max((least - offset) / scale, 0));
+	double		square = 0;
+	double		most;
+
+	for (int d = 0; d < len; d++)
+		square += x[d] * x[d];
+	most = distance + 4 * HALF_ERROR * (sqrt(square) + distance);
+	return (float) (scale * (1 + SUM_ERROR) * most * most + offset +
+					SUM_ERROR * fabs(offset));
+}
+
+/* Which numbers of a row are no more than most; returns how many. */
+static int
+FindInRow(const float *row, const float *lanes, float most, uint8 *found)
+{
+	int			n = 0;
+
+	for (int lane = 0; lane < LANES; lane++)
+		for (int i = lane; lanes[lane] <= most && i < PIPEANN_CENTROIDS; i += LANES)
+			if (row[i] <= most)
+				found[n++] = (uint8) i;
+	return n;
+}
+
+/* The nearest to x of subvector j's centroids among[n]; sets its squared distance. */
+static uint8
+NearestAmong(const PipeannPq *pq, int j, const float *x, const uint8 *among, int n,
+			 float *distance)
+{
+	const float *centroids = pq->centroids + pq->offset[j];
+	uint8		nearest = 0;
+
+	*distance = INFINITY;
+	for (int i = 0; i < n; i++)
+	{
+		float		sum = 0;
+
+		for (int d = 0; d < pq->len[j]; d++)
+		{
+			float		diff = x[d] - centroids[d * PIPEANN_CENTROIDS + among[i]];
+
+			sum += diff * diff;
+		}
+		if (sum < *distance)
+		{
+			*distance = sum;
+			nearest = among[i];
+		}
+	}
+	return nearest;
+}
+
+/*
+ * Encode x[dim], of which there is a table by PIPEANN_L2 or PIPEANN_COSINE, into
+ * code[nsubvectors]; returns the squared distance of both, as nearly as the table tells. The
+ * code is that of PipeannPqEncode(): where rounding leaves several centroids they are looked at.
+ */
+float
+PipeannPqEncodeByTable(const PipeannPq *pq, PipeannMetric metric, const float *x,
+					   const float *table, uint8 *code)
+{
+	double		scale = metric == PIPEANN_COSINE ? 0.5 : 1;
+	double		offset = metric == PIPEANN_COSINE ? -1.0 / pq->nsubvectors : 0;
+	float		error = 0;
+
+	Assert(!pq->bits && (metric == PIPEANN_L2 || metric == PIPEANN_COSINE));
+	for (int j = 0; j < pq->nsubvectors; j++)
+	{
+		const float *row = table + (Size) j * PIPEANN_CENTROIDS;
+		const float *part = x + pq->start[j];
+		uint8		found[PIPEANN_CENTROIDS];
+		float		lanes[LANES];
+		float		least;
+		float		distance;
+		int			n;
+
+		memcpy(lanes, row, sizeof(lanes));
+		for (int i = LANES; i < PIPEANN_CENTROIDS; i += LANES)
+			for (int k = 0; k < LANES; k++)
+				lanes[k] = row[i + k] < lanes[k] ? row[i + k] : lanes[k];
+		least = lanes[0];
+		for (int k = 1; k < LANES; k++)
+			least = Min(least, lanes[k]);
+		n = FindInRow(row, lanes,
+					  MostInRow(part, pq->len[j], least, scale, offset), found);
+		distance = (least - offset) / scale;
+		code[j] = n == 1 ? found[0] :
+			NearestAmong(pq, j, part, found, n, &distance);
+		error += distance;
+	}
+	return error;
 }
 
 /* ---------- training ---------- */

@@ -79,6 +79,9 @@ extern bool PipeannPqHasHalves(PipeannMetric metric, int dim);
 extern bool PipeannPqHalves(const PipeannPq *pq, uint16 *halves);
 extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 						   const float *q, float *table);
+extern float PipeannPqEncodeByTable(const PipeannPq *pq, PipeannMetric metric,
+									const float *x, const float *table,
+									uint8 *code);
 extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 						   int count, const float *samples, uint32 n,
 						   uint64 seed, float *centroids);

@@ -1057,7 +1057,8 @@ PipeannSearchTell(const PipeannSearch *search)
 		.bounds = &search->bounds,
 		.together = search->params.together != NULL,
 		.ended_early = search->termination.on,
-		.is_code_scan = search->code_scan_begun && !PipeannScansSparse(search)
+		.is_code_scan = search->code_scan_begun && !PipeannScansSparse(search),
+		.table = search->table
 	};
 }
 

@@ -181,6 +181,8 @@ typedef struct PipeannSearchFacts
 	bool		ended_early;	/* the last run did: no more than
 								 * PIPEANN_EARLY_RESULTS results may be believed */
 	bool		is_code_scan;
+	const float *table;			/* the query's of code distances, or NULL; as
+								 * long as no other search begins */
 } PipeannSearchFacts;
 
 /* engine.c */
