@@ -77,11 +77,10 @@ UpdatePage(const PipeannIndexView *view, PagesUpdate *update,
 		   PipeannListChange *edges, int n)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	BlockNumber blkno = PipeannViewBlock(view,
-										 PipeannIdPage(l, edges[0].target));
-	Buffer		buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
-										   BUFFER_LOCK_EXCLUSIVE, false,
-										   update->strategy);
+	Buffer		buffer = PipeannLockGraphPage(view,
+											  PipeannIdPage(l, edges[0].target),
+											  BUFFER_LOCK_EXCLUSIVE,
+											  update->strategy);
 	Page		page;
 
 	if (!AnyIsAsSeen(l, BufferGetPage(buffer), edges, n))

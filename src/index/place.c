@@ -131,11 +131,10 @@ PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 				 PipeannPageUpdate *update)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	BlockNumber blkno = PipeannViewBlock(view, PipeannIdPage(l, id));
+	Buffer		buffer = PipeannLockGraphPage(view, PipeannIdPage(l, id),
+											  BUFFER_LOCK_EXCLUSIVE, NULL);
 
-	BeginPage(view, PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH,
-									  BUFFER_LOCK_EXCLUSIVE, false, NULL),
-			  PIPEANN_GRAPH, update);
+	BeginPage(view, buffer, PIPEANN_GRAPH, update);
 	update->slot = PipeannSlotAt(l, PipeannPagePayload(update->page),
 								 PipeannIdSlot(l, id));
 	PipeannNoteChange(view->changes, id);
@@ -146,15 +145,17 @@ void
 PipeannSlotCopy(const PipeannIndexView *view, uint32 id, PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	BlockNumber blkno = PipeannViewBlock(view, PipeannIdPage(l, id));
+	uint32		page = PipeannIdPage(l, id);
+	BlockNumber blkno = PipeannViewBlock(view, page);
 	char	   *out = (char *) slot;
 	Size		left = l->slot_size;
 
 	for (int i = 0; i < l->node_pages; i++)
 	{
-		Buffer		buffer = PipeannReadBuffer(view->index, blkno + i,
-											   PIPEANN_GRAPH,
-											   BUFFER_LOCK_SHARE, i > 0, NULL);
+		Buffer		buffer = i == 0 ?
+			PipeannLockGraphPage(view, page, BUFFER_LOCK_SHARE, NULL) :
+			PipeannReadBuffer(view->index, blkno + i, PIPEANN_GRAPH,
+							  BUFFER_LOCK_SHARE, true, NULL);
 		Size		part = Min(left, (Size) PIPEANN_PAYLOAD);
 		const char *in = PipeannPagePayload(BufferGetPage(buffer));
 
@@ -231,6 +232,19 @@ FindFree(const PipeannLayout *l, Page page)
 	return -1;
 }
 
+/* Lock a graph page that may have been given out and never written. */
+static Buffer
+LockGiven(const PipeannIndexView *view, uint32 page)
+{
+	BlockNumber blkno = PipeannViewBlock(view, page);
+	Buffer		buffer = PipeannLockSeen(view->index, blkno,
+										 PipeannViewUses(view), page,
+										 BUFFER_LOCK_EXCLUSIVE);
+
+	return BufferIsValid(buffer) ? buffer :
+		LockBlock(view, blkno, PIPEANN_GRAPH);
+}
+
 /* Write the slot to a graph page if that has room. */
 static bool
 TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
@@ -238,7 +252,7 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 {
 	const PipeannLayout *l = &view->meta.layout;
 	BlockNumber blkno = PipeannViewBlock(view, page_number);
-	Buffer		buffer = LockBlock(view, blkno, PIPEANN_GRAPH);
+	Buffer		buffer = LockGiven(view, page_number);
 	PipeannPageUpdate update;
 	int			at = FindFree(l, BufferGetPage(buffer));
 	bool		is_full;

@@ -47,6 +47,26 @@ PipeannHasSpareSlots(const PipeannIndexView *view)
 	return view->meta.nodes < PIPEANN_WANTED_FILL * PipeannViewIds(view);
 }
 
+/*
+ * Lock a graph page's first block, which was written, and check it unless it was found sound
+ * where it is.
+ */
+static inline Buffer
+PipeannLockGraphPage(const PipeannIndexView *view, uint32 page, int lockmode,
+					 BufferAccessStrategy strategy)
+{
+	BlockNumber blkno = PipeannViewBlock(view, page);
+	Buffer		buffer = PipeannLockSeen(view->index, blkno,
+										 PipeannViewUses(view), page, lockmode);
+
+	if (BufferIsValid(buffer) && !PageIsNew(BufferGetPage(buffer)))
+		return buffer;
+	if (BufferIsValid(buffer))
+		UnlockReleaseBuffer(buffer);
+	return PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH, lockmode, false,
+							 strategy);
+}
+
 /* place.c */
 extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
 							   const PipeannSlot *slot);

@@ -43,12 +43,28 @@ PipeannViewPages(const PipeannIndexView *view)
 								  view->meta.graph_pages);
 }
 
-/* A source of its graph pages, as long as the view stays as it is. */
+/*
+ * In which buffers its graph pages were seen last, and found sound; NULL if nobody notes it.
+ * (Of a packing that is being made pages have other numbers.)
+ */
+static inline PipeannPageUses *
+PipeannViewUses(const PipeannIndexView *view)
+{
+	return view->cache == NULL || view->next ? NULL : view->cache->hot.table;
+}
+
+/*
+ * A source of its graph pages, as long as the view stays as it is. It counts no uses.
+ */
 static inline PipeannPageSource *
 PipeannViewSource(const PipeannIndexView *view, PipeannCounters *counters)
 {
-	return PipeannSourceOpen(view->index, &view->meta.layout, view->map,
-							 view->meta.graph_pages, counters);
+	PipeannPageSource *source = PipeannSourceOpen(view->index, &view->meta.layout,
+												  view->map, view->meta.graph_pages,
+												  counters);
+
+	PipeannSourceUses(source)->table = PipeannViewUses(view);
+	return source;
 }
 
 /* view.c */

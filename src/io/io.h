@@ -117,6 +117,9 @@ extern PipeannPageSource *PipeannSourceOpen(Relation index,
 											PipeannCounters *counters);
 extern void PipeannSourceClose(PipeannPageSource *source);
 extern PipeannSearchUses *PipeannSourceUses(PipeannPageSource *source);
+extern Buffer PipeannLockSeen(Relation index, BlockNumber blkno,
+							  PipeannPageUses *table, uint32 page,
+							  int lockmode);
 extern bool PipeannIsResident(Relation index, BlockNumber blkno);
 extern void PipeannEvictResident(Relation index, BlockNumber blkno);
 extern bool PipeannProfileReads(Relation relation, BlockNumber nblocks,

@@ -351,6 +351,47 @@ PinResident(Relation index, BlockNumber blkno, Resident *resident)
 	return Pin(index, blkno, resident->buffer);
 }
 
+/* Note that a page was found sound in the buffer in which it was seen. */
+static void
+NoteSound(const Resident *resident)
+{
+	uint32		seen = (uint32) resident->buffer;
+
+	if (resident->seen != NULL && !resident->sound)
+		(void) pg_atomic_compare_exchange_u32(resident->seen, &seen,
+											  seen | PIPEANN_SEEN_SOUND);
+}
+
+/*
+ * Lock a graph page's first block, for who changes it, if it is still in the buffer where it
+ * was seen last: neither the mapping table nor the file's length is asked. It is checked
+ * unless it was found sound in this buffer before. Else InvalidBuffer.
+ */
+Buffer
+PipeannLockSeen(Relation index, BlockNumber blkno, PipeannPageUses *table,
+				uint32 page, int lockmode)
+{
+	Resident	resident = {
+		.seen = table == NULL ? NULL : PipeannPageLastSeen(table, page)
+	};
+
+	if (resident.seen == NULL || !PinResident(index, blkno, &resident))
+		return InvalidBuffer;
+	NoteBufferUse(resident.buffer);
+	pgstat_count_buffer_read(index);
+	pgstat_count_buffer_hit(index);
+	LockBuffer(resident.buffer, lockmode);
+	if (resident.sound)
+		return resident.buffer;
+	if (!PageIsNew(BufferGetPage(resident.buffer)))
+	{
+		PipeannPageCheck(index, BufferGetPage(resident.buffer), blkno,
+						 PIPEANN_GRAPH);
+		NoteSound(&resident);
+	}
+	return resident.buffer;
+}
+
 /* Whether a block is in shared_buffers. */
 bool
 PipeannIsResident(Relation index, BlockNumber blkno)
@@ -584,8 +625,6 @@ static void
 VerifyResident(Source *source, const Resident *resident, char *page,
 			   BlockNumber blkno)
 {
-	uint32		seen = (uint32) resident->buffer;
-
 	if (!resident->sound &&
 		!(DataChecksumsEnabled() && PipeannPageIsKind(page, PIPEANN_GRAPH)) &&
 		!PipeannPageIsValid(page, blkno, PIPEANN_GRAPH))
@@ -596,9 +635,7 @@ VerifyResident(Source *source, const Resident *resident, char *page,
 				(errmsg("index \"%s\": the copy of block %u was not sound and was made again",
 						RelationGetRelationName(source->index), blkno)));
 	}
-	if (resident->seen != NULL && !resident->sound)
-		(void) pg_atomic_compare_exchange_u32(resident->seen, &seen,
-											  seen | PIPEANN_SEEN_SOUND);
+	NoteSound(resident);
 }
 
 /*
