@@ -70,6 +70,12 @@ PipeannListsExchange(const PipeannIndexView *view)
 		 !PipeannIsSparse(l->storage) && PipeannSqBits(l->storage) == 0);
 }
 
+/*
+ * All nodes on the pages of so many that a search finds nearest are candidates; of wide
+ * vectors pages have few. (All pages that it comes by: docs/decisions.md.)
+ */
+#define PIPEANN_NEAR_PAGES 24
+
 /* Bytes of a slot up to the end of its list. */
 static inline Size
 PipeannListBytes(const PipeannLayout *l)

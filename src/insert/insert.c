@@ -311,18 +311,16 @@ EndsAtEqual(uint32 id, const PipeannSlot *slot, void *arg)
 
 /*
  * Where a new node takes a place in lists that are full, these stay full, and what is behind
- * four fifths of ef_construction adds little; of wide vectors, of which hardly one makes
- * another superfluous, what is behind two thirds.
+ * seven tenths of ef_construction adds little.
  */
 static int
 ListLength(const PipeannIndexView *view)
 {
 	int			ef = view->meta.ef_construction;
-	int			enough = PipeannHasBytes(view) ? ef * 2 / 3 : ef * 4 / 5;
 
 	if (!PipeannListsExchange(view))
 		return ef;
-	return Min(ef, Max(enough, 2 * (int) view->meta.layout.max_degree));
+	return Min(ef, Max(ef * 7 / 10, 2 * (int) view->meta.layout.max_degree));
 }
 
 /* Encode x by the table of a search that was run for it. */

@@ -811,6 +811,23 @@ ScoreReleasedPages(PipeannSearch *search)
 	}
 }
 
+/* Score the pages of the nearest candidates, as far as they are at hand. */
+static void
+ScoreNearPages(PipeannSearch *search)
+{
+	const PipeannPool *pool = &search->pool;
+
+	for (int i = 0; i < Min(pool->count, search->params.near_pages); i++)
+	{
+		uint32		at = pool->items[i].ref;
+
+		if (at != PIPEANN_NO_REF && search->refs[at].by_node &&
+			search->refs[at].frame != NULL &&
+			search->refs[at].frame->state == PIPEANN_FRAME_READY)
+			ScoreWholePage(search, at);
+	}
+}
+
 /*
  * The list is explored: have results of all pages that the search came by, if its codes
  * cannot be relied on.
@@ -818,7 +835,9 @@ ScoreReleasedPages(PipeannSearch *search)
 void
 PipeannScoreRest(PipeannSearch *search)
 {
-	if (PipeannIsOn(search, PIPEANN_NODE_HITS) &&
+	if (search->params.near_pages > 0)
+		ScoreNearPages(search);
+	else if (PipeannIsOn(search, PIPEANN_NODE_HITS) &&
 		search->errors.n >= FEWEST_KNOWN &&
 		Spread(&search->errors) > DOUBT * DOUBT * Spread(&search->distances))
 		ScoreWholePages(search);

@@ -119,6 +119,9 @@ typedef struct PipeannSearchParams
 	int			ef_reading;		/* from the first read on; 0: the same */
 	int			min_list;		/* candidates explored at the least, whatever
 								 * ef, unless the search ends early */
+	int			near_pages;		/* all nodes on the pages of so many of the nearest are
+								 * results, in place of those on all pages where codes
+								 * are in doubt; 0: as usual */
 	bool		may_end_early;
 	bool		has_horizon;	/* nothing is wanted that is farther than this, an
 								 * order key */
