@@ -360,8 +360,6 @@ SpoolFree(PipeannTeam *team, Spool *s)
 StaticAssertDecl(PHASE_LOAD < PIPEANN_BUILD_PHASES,
 				 "a phase has no place in the metapage");
 
-#define BUILD_SEED UINT64CONST(0x76616d616e61)
-
 typedef struct BuildState
 {
 	PipeannParallel *parallel;
@@ -572,7 +570,7 @@ MakeNodes(BuildState *state)
 	PipeannRowsLoad(team, &state->spool.source, &rows);
 	SpoolFree(team, &state->spool);
 	PipeannRowsReduce(team, &rows);
-	clusters = PipeannClustersNew(team, &rows.near, rows.again, BUILD_SEED,
+	clusters = PipeannClustersNew(team, &rows.near, rows.again, PIPEANN_BUILD_SEED,
 								  PipeannGetOptions(state->index)->parts, rows.number);
 	PipeannRowsToNodes(team, &rows, &state->nodes);
 	PipeannRowsFree(team, &rows);
@@ -753,7 +751,7 @@ PackAndWrite(BuildState *state, PipeannGraph *graph)
 		StartPhase(state, PHASE_PACK, n, 1);
 		if (graph != NULL)
 			state->meta.parts = PipeannPackNodes(state->team, state->index, graph, nodes,
-												 state->meta.layout.fill, true, order);
+												 state->meta.layout.fill, order);
 		PipeannReserveNodes(state->index, &state->meta, nodes);
 	}
 	ShareMeta(state);
@@ -812,7 +810,7 @@ InitBuild(BuildState *state, PipeannParallel *p)
 	state->index = p->index;
 	state->m = PipeannInitialM(options);
 	state->params.ef_construction = options->ef_construction;
-	state->params.seed = BUILD_SEED;
+	state->params.seed = PIPEANN_BUILD_SEED;
 	if (PipeannTeamLeads(state->team))
 	{
 		state->team->progress = ShowProgress;

@@ -188,12 +188,11 @@ extern bool PipeannRepack(PipeannIndexView *view, double growth);
 
 /* load.c: an index's own nodes, as a build has a table's rows */
 
-/* Edges are between numbers; the medoid is the root. */
-typedef struct PipeannLoadedGraph
+typedef struct PipeannLoadedNodes
 {
 	MemoryContext context;		/* which all of it is in, but for the team's */
 	PipeannNodes nodes;
-	PipeannGraph *graph;
+	PipeannClusters *clusters;
 	uint32		ids;			/* of the index when it was read */
 	uint32	   *node_of_id;		/* [ids], INVALID_ID if the node has no rows */
 	PipeannRowSizes sizes;		/* of rows with values in nodes' slots, and of
@@ -201,7 +200,7 @@ typedef struct PipeannLoadedGraph
 	List	   *others;			/* ids of nodes beyond those that the metapage
 								 * knew of */
 	bool		out_of_line;	/* there were out-of-line vectors, left out */
-} PipeannLoadedGraph;
+} PipeannLoadedNodes;
 
 typedef void (*PipeannTakeNode) (uint32 id, const PipeannSlot *slot,
 								 void *arg);
@@ -219,8 +218,9 @@ extern void PipeannSlotCodingVector(const PipeannIndexView *view, uint32 id,
 									const PipeannSlot *slot, float *x);
 extern void PipeannVisitNodes(PipeannIndexView *view, uint32 pages, bool dead,
 							  PipeannTakeNode take, void *arg);
-extern Size PipeannLoadGraphMemory(const PipeannIndexView *view, Size *rows);
-extern void PipeannLoadGraph(PipeannTeam *team, PipeannIndexView *view,
-							 bool rows, PipeannLoadedGraph *g);
+extern Size PipeannLoadNodesMemory(const PipeannIndexView *view, Size *rows,
+								   Size *kept);
+extern void PipeannLoadNodes(PipeannTeam *team, PipeannIndexView *view,
+							 bool rows, PipeannLoadedNodes *g);
 
 #endif							/* PIPEANN_BUILD_CODING_H */

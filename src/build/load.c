@@ -1,9 +1,8 @@
 /*
  * load.c
- *		An index's own nodes as a source of rows, and its graph.
+ *		An index's own nodes as a source of rows.
  *
- * Pages are read one after the other while inserts go on. An edge to a node
- * that came when its page had been read is left out. Nodes that have the same
+ * Pages are read one after the other while inserts go on. Nodes that have the same
  * vector, as inserts beside each other make them, become one.
  */
 #include "postgres.h"
@@ -28,7 +27,7 @@ typedef struct PageSource
 {
 	PipeannRowSource source;
 	PipeannIndexView *view;
-	PipeannLoadedGraph *g;
+	PipeannLoadedNodes *g;
 	bool		wants_rows;
 	float	   *x;				/* one vector */
 
@@ -45,28 +44,28 @@ typedef struct PageSource
 } PageSource;
 
 /*
- * The most bytes that PipeannLoadGraph() takes, for planning; *rows of it are for rows,
- * in memory of its own.
+ * The most bytes that PipeannLoadNodes() takes, for planning; *rows of it are for rows,
+ * in memory of its own. *kept are those that it leaves.
  */
 Size
-PipeannLoadGraphMemory(const PipeannIndexView *view, Size *rows)
+PipeannLoadNodesMemory(const PipeannIndexView *view, Size *rows, Size *kept)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	Size		ids = PipeannViewIds(view);
+	uint64		nodes = view->meta.nodes;
 	Size		per_vector = PipeannVectorBytes(l->storage, l->dim) +
 		sizeof(double) + sizeof(PipeannRounding) + sizeof(ItemPointerData) +
 		3 * sizeof(uint32);
 	Size		per_row = l->attr_bytes == 0 ? 0 :
 		PipeannInlineBytes(l) + sizeof(uint64);
-	Size		per_list = mul_size(l->max_degree + 1, sizeof(uint32));
 	Size		reduced;
-	Size		reduce = PipeannReduceMemory((uint32) view->meta.nodes, l->dim, &reduced);
+	Size		reduce = PipeannReduceMemory((uint32) nodes, l->dim, &reduced);
+	Size		each = per_vector + per_row + reduced;
 
-	*rows = mul_size(view->meta.nodes, per_row);
+	*rows = mul_size(nodes, per_row);
+	*kept = add_size(mul_size(nodes, each),
+					 mul_size(PipeannViewIds(view), 4 * sizeof(uint32)));
 	/* vectors are there twice, as they are read and as they will be written */
-	return add_size(add_size(mul_size(2 * view->meta.nodes,
-									  per_vector + per_row + reduced), reduce),
-					mul_size(ids, per_list + 4 * sizeof(uint32)));
+	return add_size(add_size(*kept, mul_size(nodes, each)), reduce);
 }
 
 typedef struct Visit
@@ -295,7 +294,6 @@ static void
 TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	PageSource *s = arg;
-	PipeannGraph *graph = s->g->graph;
 	uint32		node = s->source.n;
 
 	if (PipeannIsPoorlyCoded(&s->view->meta.layout, slot))
@@ -320,10 +318,6 @@ TakeNode(uint32 id, const PipeannSlot *slot, void *arg)
 		return;
 	s->source.more += s->nodes[node].nrows - 1;
 	TakeVector(s, slot);
-	/* neighbours by id: those on later pages have no number yet */
-	graph->degree[node] = PipeannSlotDegree(&s->view->meta.layout, slot);
-	memcpy(PipeannNeighbors(graph, node), slot->neighbors,
-		   graph->degree[node] * sizeof(uint32));
 	s->g->node_of_id[id] = s->source.n++;
 }
 
@@ -364,7 +358,7 @@ ReadNodes(PipeannRowSource *source, PipeannTakeRow take, void *arg)
 
 static void
 OpenSource(PipeannTeam *team, PageSource *s, PipeannIndexView *view, bool rows,
-		   PipeannLoadedGraph *g)
+		   PipeannLoadedNodes *g)
 {
 	const PipeannMeta *meta = &view->meta;
 	const PipeannLayout *l = &meta->layout;
@@ -395,26 +389,12 @@ OpenSource(PipeannTeam *team, PageSource *s, PipeannIndexView *view, bool rows,
 	s->read = palloc(PipeannExtBytes(l));
 }
 
-/* ---------- the graph ---------- */
+/* ---------- the nodes ---------- */
 
-/* Number nodes as they came, but for those that one before is equal to. */
+/* Nodes of ids; those that one before is equal to are that one. */
 static void
-NumberNodes(const PipeannRows *rows, PipeannLoadedGraph *g)
+NumberIds(const PipeannRows *rows, PipeannLoadedNodes *g)
 {
-	PipeannGraph *graph = g->graph;
-	uint32		n = 0;
-
-	for (uint32 i = 0; i < rows->vectors.n; i++)
-	{
-		if (rows->again[i])
-			continue;
-		rows->number[i] = n;
-		graph->degree[n] = graph->degree[i];
-		memmove(PipeannNeighbors(graph, n), PipeannNeighbors(graph, i),
-				graph->degree[i] * sizeof(uint32));
-		n++;
-	}
-	graph->n = n;
 	for (uint32 id = 0; id < g->ids; id++)
 	{
 		uint32		i = g->node_of_id[id];
@@ -425,34 +405,10 @@ NumberNodes(const PipeannRows *rows, PipeannLoadedGraph *g)
 	}
 }
 
-/*
- * Replace ids in neighbour lists by numbers, and drop neighbours without one.
- */
-static void
-NumberNeighbors(PipeannLoadedGraph *g)
-{
-	for (uint32 node = 0; node < g->graph->n; node++)
-	{
-		uint32	   *list = PipeannNeighbors(g->graph, node);
-		int			n = 0;
-
-		for (int i = 0; i < g->graph->degree[node]; i++)
-		{
-			uint32		to = list[i] < g->ids ? g->node_of_id[list[i]] :
-				PIPEANN_INVALID_ID;
-
-			if (to != PIPEANN_INVALID_ID && to != node &&
-				!PipeannListHas(list, n, to))
-				list[n++] = to;
-		}
-		g->graph->degree[node] = n;
-	}
-}
-
-/* Read vectors, rows and neighbours; all nodes in a storage chosen anew. */
+/* Read vectors and rows; all nodes in a storage chosen anew. */
 static void
 Load(PipeannTeam *team, PipeannIndexView *view, uint32 pages, bool wants_rows,
-	 PipeannLoadedGraph *g)
+	 PipeannLoadedNodes *g)
 {
 	PageSource	s;
 	PipeannRows rows;
@@ -471,40 +427,35 @@ Load(PipeannTeam *team, PipeannIndexView *view, uint32 pages, bool wants_rows,
 	pfree(s.x);
 	pfree(s.read);
 	PipeannRowsReduce(team, &rows);
-	NumberNodes(&rows, g);
+	g->clusters = PipeannClustersNew(team, &rows.near, rows.again,
+									 PIPEANN_BUILD_SEED,
+									 PipeannGetOptions(view->index)->parts,
+									 rows.number);
+	NumberIds(&rows, g);
 	PipeannRowsToNodes(team, &rows, &g->nodes);
 	PipeannRowsFree(team, &rows);
 }
 
 /*
  * Read all nodes that have rows, with all their rows, or with one invalid TID each
- * if rows is false. Edges to other nodes are left out. What is large is the team's,
- * the rest in g->context, which is to be deleted after the team has ended.
+ * if rows is false, and number them as a build does. What is large is the team's, the rest
+ * in g->context, which is to be deleted after the team has ended.
  */
 void
-PipeannLoadGraph(PipeannTeam *team, PipeannIndexView *view, bool rows,
-				 PipeannLoadedGraph *g)
+PipeannLoadNodes(PipeannTeam *team, PipeannIndexView *view, bool rows,
+				 PipeannLoadedNodes *g)
 {
 	const PipeannMeta *meta = &view->meta;
 	uint32		pages = PipeannViewPages(view);
 	MemoryContext old;
 
 	memset(g, 0, sizeof(*g));
-	g->context = AllocSetContextCreate(CurrentMemoryContext, "pipeann graph",
+	g->context = AllocSetContextCreate(CurrentMemoryContext, "pipeann nodes",
 									   ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(g->context);
 	g->ids = pages * meta->layout.slots_per_page;
 	g->node_of_id = PipeannTeamArray(team, uint32, g->ids);
 	memset(g->node_of_id, 0xFF, mul_size(g->ids, sizeof(uint32)));
-	g->graph = PipeannGraphNew(team, g->ids, meta->layout.max_degree);
 	Load(team, view, pages, rows, g);
-	NumberNeighbors(g);
-	if (g->graph->n > 0)
-	{
-		g->graph->medoid = meta->root < g->ids ? g->node_of_id[meta->root] :
-			PIPEANN_INVALID_ID;
-		if (g->graph->medoid == PIPEANN_INVALID_ID)
-			g->graph->medoid = 0;
-	}
 	MemoryContextSwitchTo(old);
 }

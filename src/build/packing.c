@@ -41,35 +41,24 @@ typedef struct GraphWriter
 /* Graph pages of nodes written at once by one member. */
 #define PAGE_RUN 64
 
-#define PARTS_SEED 1
-
 /*
  * Put nodes into the order of pages, in the parts that the index's options ask for,
- * which it returns. A build has numbered the nodes part by part. The leader calls.
+ * which it returns. They are numbered part by part. The leader calls.
  */
 PipeannParts
 PipeannPackNodes(PipeannTeam *team, Relation index, const PipeannGraph *graph,
-				 const PipeannNodes *nodes, int fill, bool numbered, uint32 *order)
+				 const PipeannNodes *nodes, int fill, uint32 *order)
 {
 	const PipeannVectors *near = &nodes->near;
 	int			wanted = PipeannGetOptions(index)->parts;
 	PipeannPackParts parts = {.parts = {wanted, (near->n + fill - 1) / fill}};
-	uint32	   *number = NULL;
 
 	if (wanted <= 1)
 	{
 		PipeannGraphPack(graph, near, fill, NULL, order, team);
 		return (PipeannParts) {0};
 	}
-	if (!numbered)
-	{
-		parts.number = number = PipeannArray(uint32, near->n);
-		PipeannClustersFree(team, PipeannClustersNew(team, near, NULL, PARTS_SEED,
-													 wanted, number));
-	}
 	PipeannGraphPack(graph, near, fill, &parts, order, team);
-	if (number != NULL)
-		pfree(number);
 	return parts.parts;
 }
 

@@ -47,10 +47,15 @@ typedef struct Repacking
 	uint8	   *room;			/* [room_pages] free slots of new pages */
 	uint32		room_pages;
 	uint16	   *rows;			/* [changes->ids] of that slot, taken */
+	bool	   *linked;			/* [changes->ids] its edges are of the new graph */
 	bool		reuse;			/* the extents of former packings */
 	uint32		map_unusable;	/* see PipeannExtentsMoveSoon() */
 	bool		dead;			/* there are nodes without rows */
 	char	   *page;			/* payloads of one of the present packing */
+
+	/* until the pages are written */
+	PipeannLoadedNodes *g;
+	PipeannGraph *graph;		/* made anew of these, without a spanning tree */
 	bool		joins;			/* rows that are taken join a node that has a code */
 	bool		any;			/* joined[] has any */
 	uint8		joined[PIPEANN_MAX_ATTRIBUTE_BYTES];	/* attribute code of these */
@@ -90,19 +95,32 @@ IsWanted(const PipeannMeta *meta, double growth)
 	return gains && meta->nodes >= growth * meta->packed_nodes;
 }
 
+static PipeannGraphParams
+GraphParams(const PipeannMeta *meta)
+{
+	return (PipeannGraphParams) {
+		.max_degree = meta->layout.max_degree,
+		.ef_construction = meta->ef_construction,
+		.seed = PIPEANN_BUILD_SEED
+	};
+}
+
 /* Whether maintenance_work_mem holds the nodes; *rows_fit if it does their rows. */
 static bool
 FitsMemory(const PipeannIndexView *view, bool *rows_fit)
 {
+	const PipeannMeta *meta = &view->meta;
+	PipeannGraphParams params = GraphParams(meta);
+	PipeannVectors vectors = {.dim = meta->layout.dim};
 	Size		most = (Size) maintenance_work_mem * 1024;
 	Size		rows;
-	Size		all = PipeannLoadGraphMemory(view, &rows);
+	Size		kept;
+	Size		load = PipeannLoadNodesMemory(view, &rows, &kept);
 
-	if (PipeannGetOptions(view->index)->parts > 1)
-		all = add_size(all, mul_size(view->meta.nodes,
-									 PipeannClusterMemory() + 2 * sizeof(uint32)));
+	kept = add_size(kept, mul_size(meta->nodes, PipeannClusterMemory()));
+	kept = add_size(kept, PipeannGraphMemory((uint32) meta->nodes, &params, &vectors));
 	*rows_fit = rows <= most;
-	return all <= most;
+	return Max(load, kept) <= most;
 }
 
 /*
@@ -156,8 +174,16 @@ NewId(Repacking *s, uint32 old, uint32 neighbor)
 	return PIPEANN_INVALID_ID;
 }
 
+/* Whether nodes whose edges are of the new graph have an edge between them. */
+static bool
+IsOfNewGraph(const Repacking *s, uint32 old, uint32 neighbor)
+{
+	return neighbor < s->changes->ids && s->linked[old] && s->linked[neighbor];
+}
+
 /*
- * The list is that of the old node, so that all that could be reached can be. Of a node
+ * Spanning-tree edges are those of the old node, so that all that could be reached can be. So
+ * are edges to nodes that are not in the new graph, whose own edges stay whole; of a node
  * without rows only what the spanning tree needs is kept.
  */
 static void
@@ -173,14 +199,37 @@ FillList(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
 	slot->degree = slot->tree_edges = 0;
 	for (int i = 0; i < degree; i++)
 	{
-		uint32		id = NewId(s, old, in->neighbors[i]);
+		uint32		id;
 
+		if (i >= tree_edges && IsOfNewGraph(s, old, in->neighbors[i]))
+			continue;
+		id = NewId(s, old, in->neighbors[i]);
 		if (id == PIPEANN_INVALID_ID)
 			continue;
 		slot->neighbors[slot->degree++] = id;
 		if (i < tree_edges)
 			slot->tree_edges++;
 	}
+}
+
+/* Add edges to new ids while the list has room. */
+static void
+AddEdges(const PipeannLayout *l, PipeannSlot *slot, const uint32 *ids, int n)
+{
+	for (int i = 0; i < n && slot->degree < l->max_degree; i++)
+		if (!PipeannListHas(slot->neighbors, slot->degree, ids[i]))
+			slot->neighbors[slot->degree++] = ids[i];
+}
+
+/* Behind the edges that stay of a node's come those that it has in the new graph. */
+static void
+AddNewEdges(const Repacking *s, uint32 node, PipeannSlot *slot)
+{
+	const PipeannGraph *graph = s->graph;
+	const uint32 *list = PipeannNeighbors(graph, node);
+
+	for (int i = 0; i < graph->degree[node]; i++)
+		AddEdges(&s->next.meta.layout, slot, &s->g->nodes.id_of_node[list[i]], 1);
 }
 
 /* The vector in another storage; its parts if it does not fit that. */
@@ -361,6 +410,8 @@ FillSlot(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
 	slot->ext_vec = PIPEANN_INVALID_ID;
 	slot->aux = in->aux;
 	FillList(s, old, in, slot);
+	if (s->linked[old] && PipeannSlotIsLive(in))
+		AddNewEdges(s, s->g->node_of_id[old], slot);
 	if (to->storage == s->view->meta.layout.storage)
 		CopyVector(s, old, in, slot);
 	else
@@ -396,7 +447,7 @@ NewLayout(const PipeannIndexView *view, PipeannStorage storage,
 }
 
 static void
-Train(Repacking *s, const PipeannLoadedGraph *g)
+Train(Repacking *s, const PipeannLoadedNodes *g)
 {
 	PipeannIndexView *view = s->view;
 	const PipeannMeta *meta = &view->meta;
@@ -421,8 +472,9 @@ Train(Repacking *s, const PipeannLoadedGraph *g)
  * out to lead to it.
  */
 static void
-NoteIds(Repacking *s, const PipeannLoadedGraph *g)
+NoteIds(Repacking *s)
 {
+	const PipeannLoadedNodes *g = s->g;
 	const PipeannNodes *nodes = &g->nodes;
 	ListCell   *cell;
 
@@ -430,6 +482,8 @@ NoteIds(Repacking *s, const PipeannLoadedGraph *g)
 	memset(s->old_id, 0xFF, mul_size(nodes->ids, sizeof(uint32)));
 	s->new_id = PipeannTeamArray(&s->own.team, uint32, s->changes->ids);
 	memset(s->new_id, 0xFF, mul_size(s->changes->ids, sizeof(uint32)));
+	s->linked = PipeannTeamArray(&s->own.team, bool, s->changes->ids);
+	memset(s->linked, 0, s->changes->ids);
 	for (uint32 old = 0; old < g->ids; old++)
 	{
 		uint32		node = g->node_of_id[old];
@@ -444,6 +498,7 @@ NoteIds(Repacking *s, const PipeannLoadedGraph *g)
 		{
 			s->old_id[id] = old;
 			s->new_id[old] = id;
+			s->linked[old] = true;
 			s->room[id / s->coding.layout.slots_per_page]--;
 		}
 	}
@@ -453,18 +508,39 @@ NoteIds(Repacking *s, const PipeannLoadedGraph *g)
 	PipeannNoteChange(s->changes, s->view->meta.root);
 }
 
+/* Link the nodes as a build does. The root is where it was, as far as it has rows. */
+static void
+Link(PipeannTeam *team, Repacking *s)
+{
+	const PipeannMeta *meta = &s->view->meta;
+	PipeannLoadedNodes *g = s->g;
+	PipeannGraphParams params = GraphParams(meta);
+	uint32		root = meta->root < g->ids ? g->node_of_id[meta->root] :
+		PIPEANN_INVALID_ID;
+
+	if (g->nodes.vectors.n > 1)
+		s->graph = PipeannGraphBuild(team, &g->nodes.near, g->clusters, &params);
+	else
+	{
+		s->graph = PipeannGraphNew(team, 1, params.max_degree);
+		s->graph->degree[0] = 0;
+	}
+	PipeannClustersFree(team, g->clusters);
+	if (root != PIPEANN_INVALID_ID)
+		s->graph->medoid = root;
+}
+
 /* Give the nodes ids in packed order. */
 static void
-Pack(PipeannTeam *team, Repacking *s, PipeannLoadedGraph *g)
+Pack(PipeannTeam *team, Repacking *s)
 {
 	const PipeannLayout *l = &s->coding.layout;
-	PipeannNodes *nodes = &g->nodes;
+	PipeannNodes *nodes = &s->g->nodes;
 	uint32		n = nodes->vectors.n;
 	int			fill = Min(PipeannWantedFill(l), l->fill);
 	uint32	   *order = PipeannTeamArray(team, uint32, n);
 
-	s->parts = PipeannPackNodes(team, s->view->index, g->graph, nodes, fill, false,
-								order);
+	s->parts = PipeannPackNodes(team, s->view->index, s->graph, nodes, fill, order);
 	s->node_pages = (n + fill - 1) / fill;
 	PipeannNodesInit(team, nodes, s->node_pages * l->slots_per_page);
 	PipeannAssignIds(l, fill, nodes, order);
@@ -472,7 +548,7 @@ Pack(PipeannTeam *team, Repacking *s, PipeannLoadedGraph *g)
 	s->room_pages = s->node_pages;
 	s->room = PipeannAlloc(s->room_pages);
 	memset(s->room, Min(l->slots_per_page, UINT8_MAX), s->room_pages);
-	NoteIds(s, g);
+	NoteIds(s);
 }
 
 static void
@@ -501,50 +577,37 @@ ReserveExtents(Repacking *s, uint32 ids)
 }
 
 static void
-WriteGeneration(PipeannTeam *team, Repacking *s, const PipeannLoadedGraph *g)
+WriteGeneration(PipeannTeam *team, Repacking *s)
 {
 	const PipeannIndexView *view = s->view;
+	const PipeannNodes *nodes = &s->g->nodes;
 
 	PipeannCodebookWrite(&s->coding, view->map);
-	PipeannCodesWrite(team, &s->coding, view->map, &g->nodes, g->graph);
-	PipeannEntriesWrite(team, &s->coding, &view->meta, view->map, &g->nodes,
-						g->nodes.id_of_node[g->graph->medoid]);
+	PipeannCodesWrite(team, &s->coding, view->map, nodes, s->graph);
+	PipeannEntriesWrite(team, &s->coding, &view->meta, view->map, nodes,
+						nodes->id_of_node[s->graph->medoid]);
 }
 
-/* Make codes, and a place for each node. False if there is to be no packing. */
+/* Make edges, codes, and a place for each node. False if there is to be no packing. */
 static bool
-PrepareAs(PipeannTeam *team, Repacking *s, PipeannLoadedGraph *g)
+Prepare(PipeannTeam *team, Repacking *s)
 {
 	PipeannIndexView *view = s->view;
+	PipeannLoadedNodes *g = s->g;
 
 	/* attribute codes are made of rows */
-	PipeannLoadGraph(team, view, view->meta.layout.attr_bytes > 0, g);
+	PipeannLoadNodes(team, view, view->meta.layout.attr_bytes > 0, g);
 	if (g->out_of_line || g->nodes.vectors.n == 0 || g->ids > s->changes->ids)
 		return false;
 	Train(s, g);
-	Pack(team, s, g);
+	Link(team, s);
+	Pack(team, s);
 	PIPEANN_PAUSE("repack-packed");
 	ReserveExtents(s, g->nodes.ids);
 	if (s->coded)
-		WriteGeneration(team, s, g);
+		WriteGeneration(team, s);
 	PIPEANN_PAUSE("repack-prepared");
 	return true;
-}
-
-/* The same, with memory that is given back then. */
-static bool
-Prepare(Repacking *s)
-{
-	PipeannParallel all;
-	PipeannLoadedGraph g;
-	bool		rows_fit;
-	bool		done;
-
-	PipeannParallelAlone(&all, !FitsMemory(s->view, &rows_fit));
-	done = PrepareAs(&all.team, s, &g);
-	PipeannParallelEnd(&all);
-	MemoryContextDelete(g.context);
-	return done;
 }
 
 /* Rows of a new node that its slot has no room for. */
@@ -615,6 +678,27 @@ WritePages(Repacking *s)
 	pfree(payloads);
 	PipeannTeamFree(&s->own.team, s->old_id);
 	PIPEANN_PAUSE("repack-pages-written");
+}
+
+/* Make the packing of the nodes that there are, with memory that is given back then. */
+static bool
+PrepareAndWrite(Repacking *s)
+{
+	PipeannParallel all;
+	PipeannLoadedNodes g;
+	bool		rows_fit;
+	bool		done;
+
+	s->g = &g;
+	PipeannParallelAlone(&all, !FitsMemory(s->view, &rows_fit));
+	done = Prepare(&all.team, s);
+	if (done)
+		WritePages(s);
+	PipeannParallelEnd(&all);
+	MemoryContextDelete(g.context);
+	s->g = NULL;
+	s->graph = NULL;
+	return done;
 }
 
 /* ---------- while inserts go on: what they have changed ---------- */
@@ -704,6 +788,8 @@ ChangeNode(Repacking *s, uint32 old, const PipeannSlot *in,
 	FillList(s, old, in, slot);
 	PipeannSlotBegin(&s->next, id, &update);
 	now = update.slot;
+	if (s->linked[old] && PipeannSlotIsLive(in))
+		AddEdges(&s->next.meta.layout, slot, now->neighbors, now->degree);
 	if (((now->flags ^ slot->flags) & PIPEANN_SLOT_UNLINKED) == 0 &&
 		now->degree == slot->degree && now->tree_edges == slot->tree_edges &&
 		memcmp(now->neighbors, slot->neighbors,
@@ -820,10 +906,9 @@ PackAnew(Repacking *s)
 	bool		done;
 
 	PipeannParallelAlone(&s->own, false);
-	done = Prepare(s);
+	done = PrepareAndWrite(s);
 	if (done)
 	{
-		WritePages(s);
 		PipeannCatchUpBeside(&s->up);
 		done = !PipeannCatchUpHasFailed(&s->up) && Finish(s);
 	}
