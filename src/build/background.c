@@ -1,8 +1,8 @@
 /*
  * background.c
  *		Retraining by a background worker, so that the insert that finds an index
- *		outgrown does not wait: src/README, "build/: retraining". The same worker gives
- *		back the end of the file when VACUUM has ended.
+ *		outgrown does not wait: src/README, "build/: retraining". When VACUUM has ended
+ *		such a worker packs what was replaced, and gives back the end of the file.
  */
 #include "postgres.h"
 
@@ -13,7 +13,9 @@
 #include "catalog/index.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "port/pg_bitutils.h"
 #include "postmaster/bgworker.h"
+#include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
@@ -21,6 +23,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "utils/wait_event.h"
 
 /*
  * A backend asks for no worker again within so many ms, lest failing ones follow, unless
@@ -28,13 +31,32 @@
  */
 #define PAUSE_MS 10000
 
+/* Once in so many ms a worker looks whether VACUUM has ended. */
+#define LOCK_PAUSE_MS 100
+
+/* What a worker does to an index, in this order. */
+typedef enum Task
+{
+	RETRAIN,
+	PACK,						/* what was replaced */
+	SHRINK						/* the file */
+} Task;
+
+#define TASK(task) (1 << (task))
+
+static const char *const task_names[] = {
+	[RETRAIN] = "retraining",
+	[PACK] = "packing",
+	[SHRINK] = "giving back"
+};
+
 /* What a worker is told, in its bgw_extra. */
 typedef struct Order
 {
 	Oid			database;
 	Oid			index;
 	int			memory;			/* maintenance_work_mem of the session, kB */
-	bool		shrink;			/* the file, rather than retrain */
+	int			tasks;
 } Order;
 
 StaticAssertDecl(sizeof(Order) <= BGW_EXTRALEN, "order is too long");
@@ -53,19 +75,20 @@ IsOpenToOthers(Relation heap, Relation index)
 		!CheckRelationLockedByMe(index, ShareLock, true);
 }
 
-/* False if the server has no place for another worker. */
+/* False if the server has no place for another worker. It is named after its first task. */
 static bool
-Launch(Relation index, const char *name, bool shrink)
+Launch(Relation index, int tasks)
 {
 	BackgroundWorker worker;
 	Order		order = {
 		.database = MyDatabaseId,.index = RelationGetRelid(index),
-		.memory = maintenance_work_mem,.shrink = shrink
+		.memory = maintenance_work_mem,.tasks = tasks
 	};
 
 	memset(&worker, 0, sizeof(worker));
-	strlcpy(worker.bgw_name, name, BGW_MAXLEN);
-	strlcpy(worker.bgw_type, name, BGW_MAXLEN);
+	snprintf(worker.bgw_name, BGW_MAXLEN, "pipeann %s",
+			 task_names[pg_rightmost_one_pos32(tasks)]);
+	strlcpy(worker.bgw_type, worker.bgw_name, BGW_MAXLEN);
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
 		BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
@@ -95,7 +118,7 @@ PipeannRetrainSoon(Relation heap, Relation index, uint64 build_id)
 	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 	if (last_id == build_id && !TimestampDifferenceExceeds(last, now, PAUSE_MS))
 		return;
-	if (!Launch(index, "pipeann retraining", false))
+	if (!Launch(index, TASK(RETRAIN)))
 	{
 		PipeannRetrain(index, PIPEANN_BY_INSERT);
 		return;
@@ -105,20 +128,28 @@ PipeannRetrainSoon(Relation heap, Relation index, uint64 build_id)
 }
 
 /*
- * Shrink the index's file when VACUUM has ended. False if the server has no place for a
- * worker.
+ * When VACUUM has ended have a worker pack the index anew if many nodes were replaced, lest
+ * VACUUM fail where a packing does, and then shrink its file if it may; or that alone, if it
+ * is to. False if there is nothing to do, or the server has no place for a worker.
  */
 bool
-PipeannShrinkSoon(Relation index)
+PipeannPackSoon(Relation index, bool may_shrink, bool shrink)
 {
-	return IsUnderPostmaster && Launch(index, "pipeann giving back", true);
+	PipeannMeta meta;
+	bool		pack;
+
+	PipeannMetaRead(index, &meta);
+	pack = PipeannIsReplaced(&meta) &&
+		index->rd_rel->relpersistence != RELPERSISTENCE_TEMP;
+	return IsUnderPostmaster && (pack || shrink) &&
+		Launch(index, (pack ? TASK(PACK) : 0) | (may_shrink ? TASK(SHRINK) : 0));
 }
 
 /* ---------- the worker ---------- */
 
 /* Functions that compare values run as the table's owner, as in VACUUM. */
 static void
-RetrainAsOwner(Relation heap, Relation index)
+RetrainAsOwner(Relation heap, Relation index, PipeannRetrainer by)
 {
 	Oid			user;
 	int			context;
@@ -130,52 +161,60 @@ RetrainAsOwner(Relation heap, Relation index)
 #if PG_VERSION_NUM >= 170000
 	RestrictSearchPath();
 #endif
-	PipeannRetrain(index, PIPEANN_BY_WORKER);
+	PipeannRetrain(index, by);
 	AtEOXact_GUC(false, nest_level);
 	SetUserIdAndSecContext(user, context);
 }
 
 /*
  * To retrain takes no lock that somebody has or awaits whom an INSERT would wait for: a
- * later insert finds the index outgrown still. To shrink waits for VACUUM.
+ * later insert finds the index outgrown still. All else waits for VACUUM, but not for its
+ * lock: it would find somebody waiting when it comes to the end of the table, and leave
+ * that. And it keeps out autovacuum, which would cancel a packing when it comes to the index.
  */
 static bool
-LockTable(Oid heap, const Order *order)
+LockTable(Oid heap, Task task)
 {
-	if (!order->shrink)
+	if (task == RETRAIN)
 		return ConditionalLockRelationOid(heap, RowExclusiveLock);
-	LockRelationOid(heap, ShareUpdateExclusiveLock);
+	while (!ConditionalLockRelationOid(heap, ShareUpdateExclusiveLock))
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 LOCK_PAUSE_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
 	return true;
 }
 
 /* Does nothing if the index is gone. Returns whether there is more to do. */
 static bool
-Serve(const Order *order)
+Serve(Oid index_oid, Task task)
 {
-	Oid			heap_oid = IndexGetRelation(order->index, true);
+	Oid			heap_oid = IndexGetRelation(index_oid, true);
 	Relation	heap;
 	Relation	index = NULL;
 	bool		more = false;
 
-	if (!OidIsValid(heap_oid) || !LockTable(heap_oid, order))
+	if (!OidIsValid(heap_oid) || !LockTable(heap_oid, task))
 		return false;
 	heap = try_relation_open(heap_oid, NoLock);
 	if (heap != NULL)
-		index = try_relation_open(order->index, RowExclusiveLock);
+		index = try_relation_open(index_oid, RowExclusiveLock);
 	if (index != NULL && index->rd_indam != NULL &&
 		index->rd_indam->ambuild == pipeannbuild &&
 		index->rd_index->indrelid == heap_oid)
 	{
 		char		what[NAMEDATALEN + 48];
 
-		snprintf(what, sizeof(what), "pipeann: %s index %s",
-				 order->shrink ? "giving back the end of" : "retraining",
-				 RelationGetRelationName(index));
+		snprintf(what, sizeof(what), "pipeann: %s%s index %s", task_names[task],
+				 task == SHRINK ? " the end of" : "", RelationGetRelationName(index));
 		pgstat_report_activity(STATE_RUNNING, what);
-		if (order->shrink)
+		if (task == SHRINK)
 			more = PipeannShrink(index);
 		else
-			RetrainAsOwner(heap, index);
+			RetrainAsOwner(heap, index,
+						   task == PACK ? PIPEANN_BY_PACKER : PIPEANN_BY_WORKER);
 	}
 	if (index != NULL)
 		relation_close(index, NoLock);
@@ -190,17 +229,46 @@ Serve(const Order *order)
  * it, and its snapshot keeps no dead rows.
  */
 static bool
-ServeOnce(const Order *order)
+ServeOnce(Oid index, Task task)
 {
 	bool		more;
 
 	StartTransactionCommand();
 	PipeannSetStatus(PROC_IS_AUTOVACUUM | PROC_IN_VACUUM, 0);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	more = Serve(order);
+	more = Serve(index, task);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	return more;
+}
+
+/*
+ * An error is the task's alone: what a packing on a full disk has taken is given back. If
+ * a task is canceled a later insert finds the index outgrown still, and VACUUM its end free.
+ */
+static void
+DoTask(Oid index, Task task)
+{
+	PG_TRY();
+	{
+		while (ServeOnce(index, task))
+			;
+	}
+	PG_CATCH();
+	{
+		bool		canceled = geterrcode() == ERRCODE_QUERY_CANCELED;
+
+		HOLD_INTERRUPTS();
+		if (!canceled)
+			EmitErrorReport();
+		AbortCurrentTransaction();
+		FlushErrorState();
+		RESUME_INTERRUPTS();
+		if (canceled)
+			ereport(LOG,
+					(errmsg("pipeann %s was canceled, as others waited for it", task_names[task])));
+	}
+	PG_END_TRY();
 }
 
 void
@@ -219,21 +287,8 @@ PipeannRetrainWorker(Datum arg)
 	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_isolation", "read committed",
 					PGC_SUSET, PGC_S_OVERRIDE);
-	PG_TRY();
-	{
-		while (ServeOnce(&order))
-			;
-	}
-	PG_CATCH();
-	{
-		if (geterrcode() != ERRCODE_QUERY_CANCELED)
-			PG_RE_THROW();
-		/* a later insert finds the index outgrown still, and VACUUM its end free */
-		AbortCurrentTransaction();
-		FlushErrorState();
-		ereport(LOG,
-				(errmsg("%s was canceled, as others waited for it", MyBgworkerEntry->bgw_name)));
-	}
-	PG_END_TRY();
+	for (int task = RETRAIN; task <= SHRINK; task++)
+		if (order.tasks & TASK(task))
+			DoTask(order.index, task);
 	pgstat_report_activity(STATE_IDLE, NULL);
 }

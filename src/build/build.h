@@ -30,11 +30,35 @@ extern PGDLLEXPORT void PipeannParallelWorker(dsm_segment *seg, shm_toc *toc);
 
 /* retrain.c */
 extern bool PipeannIsOutgrown(const PipeannMeta *meta);
+
+/*
+ * The share of the packed nodes that has been replaced by others when VACUUM asks for a
+ * worker to pack anew, for they stand where there was room. Autovacuum, which comes when a
+ * fifth is dead, finds so many each time: some came while it was at work the last time.
+ */
+#define PIPEANN_REPLACED (1.0 / 6)
+
+/* Nodes that have come since the packing when such a share is replaced. */
+static inline double
+PipeannCameWith(const PipeannMeta *meta, double replaced)
+{
+	return meta->nodes - Min(meta->nodes, meta->packed_nodes) +
+		replaced * meta->packed_nodes;
+}
+
+static inline bool
+PipeannIsReplaced(const PipeannMeta *meta)
+{
+	return (meta->flags & PIPEANN_META_HAS_CODES) && meta->layout.slots_per_page > 1 &&
+		meta->came >= PipeannCameWith(meta, PIPEANN_REPLACED);
+}
+
 typedef enum PipeannRetrainer
 {
 	PIPEANN_BY_INSERT,
 	PIPEANN_BY_WORKER,
-	PIPEANN_BY_VACUUM
+	PIPEANN_BY_VACUUM,
+	PIPEANN_BY_PACKER			/* the worker that VACUUM asks for */
 } PipeannRetrainer;
 
 extern void PipeannRetrain(Relation index, PipeannRetrainer by);
@@ -42,7 +66,7 @@ extern void PipeannRetrain(Relation index, PipeannRetrainer by);
 /* background.c */
 extern void PipeannRetrainSoon(Relation heap, Relation index,
 							   uint64 build_id);
-extern bool PipeannShrinkSoon(Relation index);
+extern bool PipeannPackSoon(Relation index, bool may_shrink, bool shrink);
 
 /* What a background worker begins with; found by its name. */
 extern PGDLLEXPORT void PipeannRetrainWorker(Datum arg);

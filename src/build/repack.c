@@ -878,6 +878,7 @@ Publish(void *arg)
 	meta->graph_pages = s->next.meta.graph_pages;
 	meta->root = s->new_id[meta->root];
 	meta->nodes = meta->packed_nodes = s->next.meta.nodes;
+	meta->came = 0;
 	meta->parts = s->parts;
 	meta->changes_handle = DSM_HANDLE_INVALID;
 	/* VACUUM frees nodes without rows */

@@ -25,6 +25,9 @@
 #define VACUUM_GROWTH 2
 #define VACUUM_PACKED_GROWTH 1.25
 
+/* After a packing in vain so much more has to be replaced (PIPEANN_REPLACED). */
+#define REPLACED_MORE 0.05
+
 /*
  * An insert packs no more nodes than this anew: with more it makes codes only, and the next
  * worker or VACUUM packs.
@@ -493,8 +496,26 @@ Retrain(Retraining *r, PipeannRetrainer by)
 }
 
 /*
+ * Pack anew what has been replaced. It is noted before: where that fails, on a full disk
+ * or as others wait for the worker, each VACUUM would have it tried again in vain.
+ */
+static void
+PackReplaced(Retraining *r)
+{
+	PipeannMetaUpdate update;
+
+	if (!PipeannIsReplaced(&r->view.meta))
+		return;
+	PipeannMetaBegin(r->view.index, &update);
+	update.meta->came = PipeannCameWith(update.meta, PIPEANN_REPLACED - REPLACED_MORE);
+	PipeannMetaEnd(&update);
+	(void) PipeannRepack(&r->view, 0);
+}
+
+/*
  * Make the next generation, in a memory context of its own, if the index is still
- * outgrown or, for VACUUM, if its vectors have drifted or little is left. Returns at
+ * outgrown or, for VACUUM, if its vectors have drifted or little is left, or for the
+ * worker that VACUUM asks for, if many of its nodes were replaced. Returns at
  * once if another backend is doing so, or if VACUUM or pipeann_check is at work.
  */
 void
@@ -511,7 +532,10 @@ PipeannRetrain(Relation index, PipeannRetrainer by)
 	old = MemoryContextSwitchTo(context);
 	memset(&r, 0, sizeof(r));
 	PipeannOpenView(&r.view, index);
-	Retrain(&r, by);
+	if (by == PIPEANN_BY_PACKER)
+		PackReplaced(&r);
+	else
+		Retrain(&r, by);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);

@@ -613,8 +613,12 @@ PipeannNoteNode(PipeannIndexView *view, const PipeannStray *node, bool is_new)
 	uint64		nodes;
 
 	PipeannMetaBegin(view->index, &update);
-	if (is_new && update.meta->nodes++ == 0)
-		update.meta->root = id;
+	if (is_new)
+	{
+		if (update.meta->nodes++ == 0)
+			update.meta->root = id;
+		update.meta->came++;
+	}
 	nodes = update.meta->nodes;
 	if (update.meta->generation == view->meta.generation)
 		NoteError(update.meta, node, is_new);

@@ -146,6 +146,9 @@ typedef struct PipeannMeta
 	uint64		changes_key;
 	PipeannParts parts;			/* all zeroes if there are none */
 	uint32		moves;			/* how often extents were moved in the file */
+	uint64		came;			/* nodes inserted since the graph was packed or
+								 * built, by libraries that count them; less
+								 * after a packing in vain */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||

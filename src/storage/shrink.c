@@ -60,10 +60,12 @@ Needed(const PipeannMeta *meta, uint32 kind)
 	return all;
 }
 
+/* Who wanted extents and had no room for all of them may have left blocks of none. */
 static bool
-IsWorthIt(const PipeannMeta *meta)
+IsWorthIt(Relation index, const PipeannMeta *meta)
 {
-	uint32		unused = 0;
+	uint32		whole = RelationGetNumberOfBlocks(index) / PIPEANN_EXTENT_BLOCKS;
+	uint32		unused = whole - Min(whole, meta->extents);
 
 	for (uint32 kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
 		unused += meta->kind_extents[kind] - Needed(meta, kind);
@@ -77,7 +79,7 @@ PipeannCanShrink(Relation index)
 	PipeannMeta meta;
 
 	PipeannMetaRead(index, &meta);
-	return IsWorthIt(&meta);
+	return IsWorthIt(index, &meta);
 }
 
 /* Have all extents that nobody needs in the entries as free ones. */
@@ -272,6 +274,7 @@ Turn(Relation index)
 	Shrinking  *s = palloc(sizeof(Shrinking));
 	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), TURN_MS);
 	uint32		end;
+	bool		cut;
 
 	PipeannExtentsReserveMap(index, 0);
 	Begin(s, index);
@@ -283,11 +286,12 @@ Turn(Relation index)
 	}
 	PIPEANN_PAUSE("shrink-copied");
 	end = NumberFree(s);
-	if (s->moves > 0 || end < s->meta.extents)
+	cut = end < s->meta.extents || s->blocks > end * PIPEANN_EXTENT_BLOCKS;
+	if (s->moves > 0 || cut)
 	{
 		PutMap(s);
 		PIPEANN_PAUSE("shrink-moved");
-		if (end < s->meta.extents)
+		if (cut)
 			Cut(s, end);
 	}
 	return s->moves > 0;

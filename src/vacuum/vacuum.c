@@ -1026,23 +1026,22 @@ MayTruncate(Relation heap)
  * Give back the end of the file, as VACUUM does with the table's. A replica has the lock
  * that this takes until the transaction ends, and VACUUM may go on with other indexes for
  * hours: so a background worker does it when VACUUM has ended, if there is place for one.
- * In parallel mode the lock cannot be logged at all.
+ * In parallel mode the lock cannot be logged at all. A worker that packs what was
+ * replaced gives back what that leaves, too.
  */
 static void
-GiveBack(Relation index)
+PackAndGiveBack(Relation index)
 {
-	Relation	heap;
-	bool		allowed;
+	bool		by_worker = IsInParallelMode() ||
+		(RelationNeedsWAL(index) && XLogStandbyInfoActive());
+	Relation	heap = relation_open(IndexGetRelation(RelationGetRelid(index), false),
+									 NoLock);
+	bool		allowed = MayTruncate(heap);
+	bool		shrink = allowed && PipeannCanShrink(index);
+	bool		asked = PipeannPackSoon(index, allowed, shrink && by_worker);
 
-	if (!PipeannCanShrink(index))
-		return;
-	heap = relation_open(IndexGetRelation(RelationGetRelid(index), false), NoLock);
-	allowed = MayTruncate(heap);
 	relation_close(heap, NoLock);
-	if (!allowed ||
-		((IsInParallelMode() || (RelationNeedsWAL(index) && XLogStandbyInfoActive())) &&
-		 PipeannShrinkSoon(index)) ||
-		IsInParallelMode())
+	if (!shrink || (by_worker && asked) || IsInParallelMode())
 		return;
 	while (PipeannShrink(index))
 		CHECK_FOR_INTERRUPTS();
@@ -1070,7 +1069,7 @@ pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	}
 	RenewCurve(info->index);
 	PipeannCacheLetGo();
-	GiveBack(info->index);
+	PackAndGiveBack(info->index);
 	stats->num_pages = RelationGetNumberOfBlocks(info->index);
 	return stats;
 }

@@ -2,9 +2,9 @@
 \ir data.psql
 SET enable_seqscan = off;
 
-CREATE OR REPLACE PROCEDURE drop_packed() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, chained, fractions, angles, pixels, small, few, fleeting';
+CREATE OR REPLACE PROCEDURE drop_packed() LANGUAGE sql AS 'DROP TABLE IF EXISTS laid, chained, swapped, fractions, angles, pixels, small, few, fleeting';
 CALL drop_packed();
-SELECT plan(62);
+SELECT plan(70);
 
 -- 24,000 rows: two parts of each image
 CREATE TEMP VIEW rows AS SELECT id, val FROM strips
@@ -129,6 +129,50 @@ RESET pipeann.iterative_scan;
 RESET pipeann.max_scan_tuples;
 SELECT is(pipeann_check('chained_idx', true), (SELECT count(DISTINCT val) FROM chained), 'the index is whole');
 DROP TABLE chained;
+
+-- Where rows take the place of others a worker packs when VACUUM has ended.
+CREATE TABLE swapped AS SELECT id, val FROM strips WHERE id <= 5000;
+CREATE INDEX swapped_idx ON swapped USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 32);
+CREATE OR REPLACE PROCEDURE replace_rows(first int, last int) LANGUAGE sql AS $$
+	DELETE FROM swapped WHERE id BETWEEN first AND last;
+	INSERT INTO swapped SELECT id, val FROM strips WHERE id BETWEEN first + 5000 AND last + 5000;
+$$;
+-- The index's generation and size once it has this generation, and no worker is at it.
+CREATE OR REPLACE FUNCTION packed_at_last(index regclass, wanted int, OUT generation int, OUT bytes bigint) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. 1200 LOOP
+		PERFORM pg_stat_clear_snapshot();
+		SELECT p.generation INTO generation FROM pipeann_index_info(index) p;
+		EXIT WHEN generation >= wanted AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'pipeann packing');
+		PERFORM pg_sleep(0.05);
+	END LOOP;
+	bytes := pg_relation_size(index);
+END $$;
+CALL replace_rows(1, 400);
+VACUUM swapped;
+CALL replace_rows(401, 800);
+VACUUM swapped;
+SELECT pg_sleep(0.2) \g /dev/null
+SELECT is((packed_at_last('swapped_idx', 0)).generation, 0, 'less than a sixth was replaced: the same packing');
+CALL replace_rows(801, 1100);
+SELECT nodes AS nodes FROM pipeann_index_info('swapped_idx') \gset
+VACUUM swapped;
+SELECT bytes AS first_bytes, generation FROM packed_at_last('swapped_idx', 1) \gset
+SELECT is(:generation, 1, 'and more: another one');
+SELECT cmp_ok((pipeann_index_info('swapped_idx')).nodes, '<', :nodes::bigint, 'though it has not grown');
+SELECT is(pipeann_check('swapped_idx', true), (SELECT count(DISTINCT val) FROM swapped), 'replaced and packed: the index is whole');
+TRUNCATE truths;
+SELECT cmp_ok(recall('swapped', '<->', 'subvector(val, 309, 112)'), '>=', 0.95, 'replaced and packed: recall');
+CALL replace_rows(1101, 2300);
+VACUUM swapped;
+SELECT is((packed_at_last('swapped_idx', 2)).generation, 2, 'a second time');
+CALL replace_rows(2301, 3500);
+VACUUM swapped;
+SELECT generation, bytes FROM packed_at_last('swapped_idx', 3) \gset
+SELECT is(:generation, 3, 'a third time');
+SELECT cmp_ok(:bytes, '<=', :first_bytes, 'in a file as large as before');
+DROP TABLE swapped;
+TRUNCATE truths;
 
 -- not all are bytes
 CREATE TABLE fractions (id int, val vector(112));

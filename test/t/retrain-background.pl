@@ -1,6 +1,7 @@
 # An index that is outgrown is retrained by a background worker, and the insert that
 # found it so does not wait for it; where no worker can do it, the insert does it itself.
-# Nobody waits for the worker for long, and it keeps no dead rows.
+# Nobody waits for the worker for long, and it keeps no dead rows. Another one packs an
+# index of replaced rows, after VACUUM.
 
 use strict;
 use warnings;
@@ -17,7 +18,7 @@ my $VECTOR = 'ARRAY(SELECT (hashint8(i * 8 + j) & 1023) + %d FROM generate_serie
 my $INDEX = 'USING pipeann (v vector_l2_ops) INCLUDE (id) WITH (m = 4, ef_construction = 10, pq_bytes = 8)';
 
 sub rows_of { my ($from, $to, $add) = @_; return sprintf "SELECT i, $VECTOR FROM generate_series(%d::int8, %d) i", $add, $from, $to; }
-sub workers { return scalar(() = log_text($node, $_[0]) =~ /starting background worker process "pipeann retraining"/g); }
+sub workers { my ($from, $name) = (@_, 'retraining'); return scalar(() = log_text($node, $from) =~ /starting background worker process "pipeann $name"/g); }
 sub log_end { return length log_text($node); }
 
 # Rows of the former kind and of the other one, nearest first.
@@ -160,6 +161,75 @@ ok(eval { wait_until('codes', sub { info($session, 'young_v', 'trained_nodes') >
 cmp_ok(workers($from), '>=', 2, 'by background workers');
 is($session->ask("SELECT pipeann_check('young_v', true)")->{error}, undef, 'it is sound');
 
+# VACUUM asks for a worker that packs what was replaced. Who waits for it cancels it, and
+# it is asked for again when more was replaced, if there is place for it.
+my $replaced = 0;
+
+sub replace_rows
+{
+	my ($rows) = @_;
+	my ($first, $last) = ($replaced + 1, $replaced + $rows);
+
+	$session->rows("DELETE FROM swapped WHERE id BETWEEN $first AND $last; INSERT INTO swapped "
+		. rows_of(200000 + $first, 200000 + $last, 0));
+	$replaced = $last;
+	return;
+}
+
+sub packer_at_work
+{
+	my ($rows) = @_;
+	my $pid;
+
+	replace_rows($rows);
+	$session->rows('VACUUM swapped');
+	eval { wait_until('a worker', sub { $pid = $session->row(q(SELECT max(l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'page' AND l.page = 2 AND a.backend_type = 'pipeann packing')) }, 20) };
+	return $pid;
+}
+
+$session->rows("DROP TABLE IF EXISTS swapped; CREATE TABLE swapped AS SELECT * FROM source WHERE id <= 40000; CREATE INDEX swapped_v ON swapped $INDEX");
+# an index that VACUUM comes to afterwards, and is at for long
+$session->rows('CREATE FUNCTION lag(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN IF i = 100 THEN PERFORM pg_catalog.pg_sleep(1); END IF; RETURN i; END $$; '
+	. 'CREATE INDEX swapped_lag ON swapped USING brin (lag(id)) WITH (pages_per_range = 16)');
+my $bytes = $session->row("SELECT pg_relation_size('swapped')");
+$session->rows('INSERT INTO swapped ' . rows_of(300001, 308400, 0) . q(; DELETE FROM swapped WHERE id > 300000; SELECT brin_desummarize_range('swapped_lag', 0); VACUUM swapped));
+is($session->row("SELECT pg_relation_size('swapped')"), $bytes, 'VACUUM gives back the end of the table as ever');
+$session->rows('DROP INDEX swapped_lag');
+ok(eval { wait_until('a packing', sub { info($session, 'swapped_v', 'generation') == 1 }, 120) }, 'and has a worker pack the index');
+my $impatient = session($node, settings => "SET deadlock_timeout = '1ms'", timeout => 300);
+my $canceled;
+my $generation;
+for my $try (1 .. 3)
+{
+	$generation = info($session, 'swapped_v', 'generation');
+	$from = log_end();
+	packer_at_work(8400) or next;
+	is($impatient->ask('BEGIN; LOCK TABLE swapped IN SHARE MODE; COMMIT')->{error}, undef, 'who waits for the worker that packs goes on');
+	$canceled = eval { wait_until('the worker to end', sub { log_text($node, $from) =~ /pipeann packing was canceled, as others waited for it/ }, 5) };
+	last if $canceled;
+}
+$impatient->close;
+ok($canceled, 'and the worker was canceled');
+is(info($session, 'swapped_v', 'generation'), $generation, 'there is no other packing');
+is($session->ask("SELECT pipeann_check('swapped_v', true)")->{error}, undef, 'and it is sound');
+$from = log_end();
+replace_rows(1000);
+$session->rows('VACUUM swapped');
+select undef, undef, undef, 0.5;
+is(workers($from, 'packing'), 0, 'with little more no VACUUM asks for it again');
+my @others = map { session($node, timeout => 300) } 1 .. 2;
+$_->rows('BEGIN; LOCK TABLE swapped IN ROW EXCLUSIVE MODE') for @others;
+ok(packer_at_work(1100), 'with more it does; writers do not keep the worker out');
+$_->rows('COMMIT') for @others;
+$_->close for @others;
+ok(eval { wait_until('a packing', sub { info($session, 'swapped_v', 'generation') == $generation + 1 }, 120) }, 'and the index is packed');
+is($session->ask("SELECT pipeann_check('swapped_v', true)")->{error}, undef, 'it is sound');
+$from = log_end();
+$session->rows('CREATE TEMP TABLE fleeting AS SELECT * FROM source WHERE id <= 5000; CREATE INDEX fleeting_v ON fleeting ' . $INDEX
+	. "; DELETE FROM fleeting WHERE id <= 1200; INSERT INTO fleeting SELECT * FROM source WHERE id BETWEEN 5001 AND 6200; VACUUM fleeting");
+select undef, undef, undef, 0.5;
+is(workers($from, 'packing'), 0, 'no worker is asked for where it would not see the table');
+
 # The table goes at the same moment.
 for my $try (1 .. 2)
 {
@@ -206,6 +276,17 @@ $session->rows(make_items('items'));
 $session->rows("INSERT INTO items $others");
 is(info($session, 'items_v', 'generation'), 1, 'no place for a worker: the insert made new codes');
 right_answers($session, 'items', 'no place for a worker');
+$session->rows("DELETE FROM items WHERE id <= 18000; INSERT INTO items " . rows_of(200001, 218000, 0));
+my $made = info($session, 'items_v', 'generation');
+is($session->ask('VACUUM items')->{error}, undef, 'no place for a worker: VACUUM of replaced rows ends well');
+is(info($session, 'items_v', 'generation'), $made, 'and does not pack them');
+$session->close;
+$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+$node->restart;
+$session = session($node, settings => "SET pipeann.ef_search = 1000; $Pipeann::TO_THE_END", timeout => 300);
+$session->rows('VACUUM items');
+ok(eval { wait_until('a packing', sub { info($session, 'items_v', 'generation') == $made + 1 }, 120) }, 'the next one has a worker do it where there is place');
+is($session->ask("SELECT pipeann_check('items_v', true)")->{error}, undef, 'and the index is sound');
 $session->close;
 $node->stop;
 done_testing();

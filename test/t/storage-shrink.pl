@@ -29,7 +29,7 @@ $replica->append_conf('postgresql.conf', "wal_retrieve_retry_interval = 100ms\nh
 $replica->start;
 
 sub rows_of { return sprintf 'SELECT i, ARRAY(SELECT hashint8(i * 784 + j) & 255 FROM generate_series(1::int8, 784) j)::vector FROM generate_series(%d::int8, %d) i', @_; }
-sub size { my ($table) = @_; return $node->safe_psql('postgres', "SELECT pg_relation_size('${table}_v')"); }
+sub size { my ($table) = @_; return $node->safe_psql('postgres', "SET lock_timeout = 0; SELECT pg_relation_size('${table}_v')"); }
 
 # float4 takes four extents and more, bytes one or two: the last extents, and of the first the new packing gets none.
 sub make
@@ -300,6 +300,23 @@ sub unsound
 	return;
 }
 
+# Blocks that are in no extent, as are left where a packing had no room, go.
+sub beyond_extents
+{
+	make('beyond');
+	$node->safe_psql('postgres', 'VACUUM beyond');
+	my $file = $node->data_dir . '/' . $node->safe_psql('postgres', q(SELECT pg_relation_filepath('beyond_v')));
+	my $before = size('beyond');
+	$node->stop;
+	append_to_file($file, "\0" x (3 * $EXTENT));
+	$node->start;
+	cmp_ok(size('beyond'), '==', $before + 3 * $EXTENT, 'the file is longer than its extents');
+	$node->safe_psql('postgres', 'VACUUM beyond');
+	cmp_ok(size('beyond'), '<', $before + $EXTENT, 'and VACUUM gives that back');
+	both('beyond', 'beyond the extents');
+	return;
+}
+
 sub set_both
 {
 	my ($setting) = @_;
@@ -335,6 +352,7 @@ beside();
 at_work();
 told_not_to();
 unsound();
+beyond_extents();
 by_worker() unless $library;
 $replica->stop;
 $node->stop;
