@@ -51,6 +51,7 @@ typedef struct Repacking
 	bool		reuse;			/* the extents of former packings */
 	uint32		map_unusable;	/* see PipeannExtentsMoveSoon() */
 	bool		dead;			/* there are nodes without rows */
+	bool		keep_lists;		/* VACUUM was interrupted, in the middle of lists perhaps */
 	char	   *page;			/* payloads of one of the present packing */
 
 	/* until the pages are written */
@@ -174,25 +175,27 @@ NewId(Repacking *s, uint32 old, uint32 neighbor)
 	return PIPEANN_INVALID_ID;
 }
 
-/* Whether nodes whose edges are of the new graph have an edge between them. */
+/* Whether an edge of the present packing goes, as those of the new graph take its place. */
 static bool
-IsOfNewGraph(const Repacking *s, uint32 old, uint32 neighbor)
+IsSuperseded(const Repacking *s, uint32 old, uint32 neighbor)
 {
-	return neighbor < s->changes->ids && s->linked[old] && s->linked[neighbor];
+	return !s->keep_lists && neighbor < s->changes->ids &&
+		s->linked[old] && s->linked[neighbor];
 }
 
 /*
  * Spanning-tree edges are those of the old node, so that all that could be reached can be. So
  * are edges to nodes that are not in the new graph, whose own edges stay whole; of a node
- * without rows only what the spanning tree needs is kept.
+ * without rows only what the spanning tree needs is kept. While the spanning tree does not
+ * lead to every node, as VACUUM was interrupted, all edges are.
  */
 static void
 FillList(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
 {
 	const PipeannLayout *from = &s->view->meta.layout;
 	int			tree_edges = PipeannSlotTreeEdges(from, in);
-	int			degree = PipeannSlotIsLive(in) ? PipeannSlotDegree(from, in) :
-		tree_edges;
+	int			degree = PipeannSlotIsLive(in) || s->keep_lists ?
+		PipeannSlotDegree(from, in) : tree_edges;
 
 	slot->flags = (slot->flags & ~PIPEANN_SLOT_UNLINKED) |
 		(in->flags & PIPEANN_SLOT_UNLINKED);
@@ -201,7 +204,7 @@ FillList(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
 	{
 		uint32		id;
 
-		if (i >= tree_edges && IsOfNewGraph(s, old, in->neighbors[i]))
+		if (i >= tree_edges && IsSuperseded(s, old, in->neighbors[i]))
 			continue;
 		id = NewId(s, old, in->neighbors[i]);
 		if (id == PIPEANN_INVALID_ID)
@@ -938,6 +941,7 @@ PipeannRepack(PipeannIndexView *view, double growth)
 	if (!PipeannCatchUpBegin(&s.up))
 		return s.up.busy;
 	s.changes = s.up.changes;
+	s.keep_lists = (view->meta.flags & PIPEANN_META_REPAIRING) != 0;
 	done = PackAnew(&s);
 	PipeannCatchUpEnd(&s.up, done);
 	return done;
