@@ -46,11 +46,12 @@ PipeannCameWith(const PipeannMeta *meta, double replaced)
 		replaced * meta->packed_nodes;
 }
 
+/* One that was never packed, as memory was short, is not packed for that: it has grown. */
 static inline bool
 PipeannIsReplaced(const PipeannMeta *meta)
 {
 	return (meta->flags & PIPEANN_META_HAS_CODES) && meta->layout.slots_per_page > 1 &&
-		meta->came >= PipeannCameWith(meta, PIPEANN_REPLACED);
+		meta->packed_nodes > 0 && meta->came >= PipeannCameWith(meta, PIPEANN_REPLACED);
 }
 
 typedef enum PipeannRetrainer

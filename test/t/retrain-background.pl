@@ -230,6 +230,13 @@ $session->rows('CREATE TEMP TABLE fleeting AS SELECT * FROM source WHERE id <= 5
 	. "; DELETE FROM fleeting WHERE id <= 1200; INSERT INTO fleeting SELECT * FROM source WHERE id BETWEEN 5001 AND 6200; VACUUM fleeting");
 select undef, undef, undef, 0.5;
 is(workers($from, 'packing'), 0, 'no worker is asked for where it would not see the table');
+# Nor is one for an index that was never packed, as there was not memory for it: that would go on for ever.
+$session->rows("SET maintenance_work_mem = '1MB'; CREATE TABLE loose (id int, v vector(8)); CREATE INDEX loose_v ON loose $INDEX; INSERT INTO loose SELECT * FROM source WHERE id <= 9000");
+ok(eval { wait_until('codes', sub { info($session, 'loose_v', 'has_codes') eq 't' }, 120) }, 'an index gets codes without a packing');
+$session->rows('DELETE FROM loose WHERE id <= 100; VACUUM loose; RESET maintenance_work_mem');
+select undef, undef, undef, 0.5;
+is(workers($from, 'packing'), 0, 'no worker is asked for where there was not memory for the first packing');
+$session->rows('DROP TABLE loose');
 
 # The table goes at the same moment.
 for my $try (1 .. 2)
