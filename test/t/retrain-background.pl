@@ -195,8 +195,9 @@ $session->rows('CREATE FUNCTION lag(i int) RETURNS int IMMUTABLE LANGUAGE plpgsq
 my $bytes = $session->row("SELECT pg_relation_size('swapped')");
 $session->rows('INSERT INTO swapped ' . rows_of(300001, 308400, 0) . q(; DELETE FROM swapped WHERE id > 300000; SELECT brin_desummarize_range('swapped_lag', 0); VACUUM swapped));
 is($session->row("SELECT pg_relation_size('swapped')"), $bytes, 'VACUUM gives back the end of the table as ever');
-$session->rows('DROP INDEX swapped_lag');
+# (DROP INDEX would cancel it, if it takes longer than deadlock_timeout)
 ok(eval { wait_until('a packing', sub { info($session, 'swapped_v', 'generation') == 1 }, 120) }, 'and has a worker pack the index');
+$session->rows('DROP INDEX swapped_lag');
 my $impatient = session($node, settings => "SET deadlock_timeout = '1ms'", timeout => 300);
 my $canceled;
 my $generation;
