@@ -74,6 +74,7 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 	PipeannSearch *search = PipeannReuseSearch();
 
 	params.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE];
+	params.disabled = PipeannListsExchange(view) ? 0 : PIPEANN_NODE_HITS;
 	params.near_pages = PipeannHasBytes(view) ? 0 : PIPEANN_NEAR_PAGES;
 	params.max_pages = PG_INT32_MAX;
 	PipeannSearchBegin(search, near,

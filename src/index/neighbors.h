@@ -71,8 +71,8 @@ PipeannListsExchange(const PipeannIndexView *view)
 }
 
 /*
- * All nodes on the pages of so many that a search finds nearest are candidates; of wide
- * vectors pages have few. (All pages that it comes by: docs/decisions.md.)
+ * All nodes on the pages of so many that a search finds nearest are candidates, and on all
+ * pages that it comes by where lists are pruned as a whole; of wide vectors pages have few.
  */
 #define PIPEANN_NEAR_PAGES 24
 
