@@ -363,9 +363,9 @@ NoteSound(const Resident *resident)
 }
 
 /*
- * Lock a graph page's first block, for who changes it, if it is still in the buffer where it
- * was seen last: neither the mapping table nor the file's length is asked. It is checked
- * unless it was found sound in this buffer before. Else InvalidBuffer.
+ * Lock a graph page's first block, for who changes it, if it is in shared_buffers; else
+ * InvalidBuffer. Where it still is in the buffer where it was seen last the mapping table is
+ * not asked, and it is checked unless it was found sound in this buffer before.
  */
 Buffer
 PipeannLockSeen(Relation index, BlockNumber blkno, PipeannPageUses *table,
