@@ -16,7 +16,7 @@ use Test::More;
 our @EXPORT = qw(
   need_images images whole_images load_vectors make_node use_library create_items
   session answer exact_answer same_answer recall found_rate info
-  log_text crash_lines is_up wait_until random_seed compile_c leave_unchecked
+  log_text crash_lines is_up wait_until gets_codes random_seed compile_c leave_unchecked
   size_on_disk segment_files title_column kind_columns incomplete_kinds
 );
 
@@ -342,6 +342,14 @@ sub wait_until
 		select undef, undef, undef, 0.01;
 	}
 	return 1;
+}
+
+# Inserts that take an index past the line ask a worker for its codes, and do not wait.
+sub gets_codes
+{
+	my ($session, $index, $what) = @_;
+
+	return ok(eval { wait_until('codes', sub { info($session, $index, 'has_codes') eq 't' }, 120) }, $what);
 }
 
 # Seeds Perl's random numbers; PIPEANN_SEED repeats a run.

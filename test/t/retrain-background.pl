@@ -156,7 +156,7 @@ SKIP: {
 $session->rows("DROP TABLE IF EXISTS young; CREATE TABLE young (id int, v vector(8)); CREATE INDEX young_v ON young $INDEX");
 $from = log_end();
 $session->rows('INSERT INTO young SELECT * FROM source WHERE id <= 4200');
-ok(eval { wait_until('codes', sub { info($session, 'young_v', 'has_codes') eq 't' }, 60) }, 'a small index gets codes');
+gets_codes($session, 'young_v', 'a small index gets codes');
 $session->rows('INSERT INTO young SELECT * FROM source WHERE id BETWEEN 4201 AND 8500');
 ok(eval { wait_until('codes', sub { info($session, 'young_v', 'trained_nodes') > 8000 }, 60) }, 'and others');
 cmp_ok(workers($from), '>=', 2, 'by background workers');
@@ -233,7 +233,7 @@ select undef, undef, undef, 0.5;
 is(workers($from, 'packing'), 0, 'no worker is asked for where it would not see the table');
 # Nor is one for an index that was never packed, as there was not memory for it: that would go on for ever.
 $session->rows("SET maintenance_work_mem = '1MB'; CREATE TABLE loose (id int, v vector(8)); CREATE INDEX loose_v ON loose $INDEX; INSERT INTO loose SELECT * FROM source WHERE id <= 9000");
-ok(eval { wait_until('codes', sub { info($session, 'loose_v', 'has_codes') eq 't' }, 120) }, 'an index gets codes without a packing');
+gets_codes($session, 'loose_v', 'an index gets codes without a packing');
 $session->rows('DELETE FROM loose WHERE id <= 100; VACUUM loose; RESET maintenance_work_mem');
 select undef, undef, undef, 0.5;
 is(workers($from, 'packing'), 0, 'no worker is asked for where there was not memory for the first packing');

@@ -188,7 +188,7 @@ cancel_at_many_points('switch to codes', 'INSERT INTO grow SELECT id + 100000, v
 	check => sub { $session->rows('DELETE FROM grow WHERE id > 100000') });
 # the rows whose nodes are there already join these; one new node in 256 tries again
 $session->rows('INSERT INTO grow SELECT id, v FROM source WHERE id BETWEEN 4001 AND 4460');
-is(info($session, 'grow_v', 'has_codes'), 't', 'switch to codes cancelled: done later');
+gets_codes($session, 'grow_v', 'switch to codes cancelled: done later');
 sound('switch to codes cancelled', 'grow_v');
 cmp_ok(found_rate($session, 'grow', 'SELECT id, v FROM grow WHERE id % 5 = 0'), '==', 1, 'switch to codes cancelled: each row is found');
 

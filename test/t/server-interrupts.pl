@@ -184,7 +184,7 @@ for my $preload (1, 0)
 	cmp_ok(found_rate($session, 'items', 'SELECT id, v FROM items WHERE id % 29 = 0', 20), '==', 1, "$place: rows are found");
 	is($session->ask("SELECT pipeann_check('$_')")->{error}, undef, "$place: $_ is sound") for @indexes, 'grow_v';
 	$session->rows('INSERT INTO grow SELECT * FROM source WHERE id BETWEEN 4091 AND 4700');
-	is(info($session, 'grow_v', 'has_codes'), 't', "$place: the switch to codes is done in the end");
+	gets_codes($session, 'grow_v', "$place: the switch to codes is done in the end");
 	$_->close for $session, $other;
 	is(scalar crash_lines($node), 0, "$place: no process crashed");
 	unlike(log_text($node), qr/leak|still referenced|WARNING:  (?!there is no transaction|index "\w+" has \d+ nodes that no search)/, "$place: no leaks of buffers, locks or memory");

@@ -96,7 +96,7 @@ note "$transactions transactions, $jobs[0]{done} maintenance statements, $jobs[1
 my $session = session($node);
 my $answer = $session->ask("SELECT pipeann_check('items_v', true)");
 is($answer->{error}, undef, 'in the end: sound, with all rows');
-is(info($session, 'items_v', 'has_codes'), 't', 'in the end: the index has codes');
+gets_codes($session, 'items_v', 'in the end: the index has codes');
 $session->rows('SET pipeann.ef_search = 200');
 my @queries = $session->rows('SELECT v FROM source ORDER BY random() LIMIT 30');
 cmp_ok(recall($session, 'items', \@queries, 10), '>=', 0.97, 'in the end: the true neighbours');
