@@ -335,7 +335,7 @@ EncodeBySearch(InsertState *state, const PipeannSearch *search)
 		(metric != PIPEANN_L2 && metric != PIPEANN_COSINE))
 		return;
 	state->vector_code = palloc(pq->nsubvectors);
-	state->code_error = PipeannPqEncodeByTable(pq, metric, state->query, table,
+	state->code_error = PipeannPqEncodeByTable(pq, state->query, table,
 											   state->vector_code);
 }
 

@@ -211,20 +211,6 @@ PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)
 	}
 }
 
-/*
- * Of normalised vectors x and q, -q * x is half of the squared distance, less 1. Of
- * a code's vector c in the place of x the two are not the same: -q * c errs by what
- * q * (x - c) is, which has a part that x alone brings, however near q is. The
- * squared distance errs by (q - x) * (x - c) and half of the code's own error, so the
- * less the nearer. Among vectors in like directions that is all that tells them apart.
- */
-static void
-MakeCosine(float *row, int nsubvectors)
-{
-	for (int i = 0; i < PIPEANN_CENTROIDS; i++)
-		row[i] = 0.5f * row[i] - 1.0f / nsubvectors;
-}
-
 /* Of that Jaccard distance is taken to be as the table is made for. */
 #define JACCARD_NEAR 0.5f
 
@@ -309,9 +295,9 @@ PipeannPqHalves(const PipeannPq *pq, uint16 *halves)
 }
 
 /*
- * Compute the table of query q[dim], table[nsubvectors][256]: parts of the
- * order key (search/search.h) of q and a code. For cosine q, and what codes
- * stand for, must be normalised. Of bits it is the query's code.
+ * Compute the table of query q[dim], table[nsubvectors][256], by which PipeannPqScan() adds
+ * up order keys (search/search.h) of q and codes. For cosine q, and what codes stand for,
+ * must be normalised; it is that of L2. Of bits it is the query's code.
  */
 void
 PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
@@ -341,9 +327,7 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 											pq->len[j], row);
 		else
 			PipeannKernel->centroid_l2(x, centroids, pq->len[j], row);
-		if (metric == PIPEANN_COSINE)
-			MakeCosine(row, pq->nsubvectors);
-		else if (metric == PIPEANN_JACCARD)
+		if (metric == PIPEANN_JACCARD)
 			MakeJaccard(pq, j, q, Max(ones, 1), row);
 	}
 }
@@ -360,21 +344,19 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 
 /*
  * What a row of a table may have for the centroid nearest to x[len], if the least in it is
- * `least`: both may have moved by rounding. A row has squared distances times scale, and
- * offset.
+ * `least`: both may have moved by rounding.
  */
 static float
-MostInRow(const float *x, int len, float least, double scale, double offset)
+MostInRow(const float *x, int len, float least)
 {
-	double		distance = sqrt(Max((least - offset) / scale, 0));
+	double		distance = sqrt(Max(least, 0));
 	double		square = 0;
 	double		most;
 
 	for (int d = 0; d < len; d++)
 		square += x[d] * x[d];
 	most = distance + 4 * HALF_ERROR * (sqrt(square) + distance);
-	return (float) (scale * (1 + SUM_ERROR) * most * most + offset +
-					SUM_ERROR * fabs(offset));
+	return (float) ((1 + SUM_ERROR) * most * most);
 }
 
 /* Which numbers of a row are no more than most; returns how many. */
@@ -424,14 +406,12 @@ NearestAmong(const PipeannPq *pq, int j, const float *x, const uint8 *among, int
  * code is that of PipeannPqEncode(): where rounding leaves several centroids they are looked at.
  */
 float
-PipeannPqEncodeByTable(const PipeannPq *pq, PipeannMetric metric, const float *x,
-					   const float *table, uint8 *code)
+PipeannPqEncodeByTable(const PipeannPq *pq, const float *x, const float *table,
+					   uint8 *code)
 {
-	double		scale = metric == PIPEANN_COSINE ? 0.5 : 1;
-	double		offset = metric == PIPEANN_COSINE ? -1.0 / pq->nsubvectors : 0;
 	float		error = 0;
 
-	Assert(!pq->bits && (metric == PIPEANN_L2 || metric == PIPEANN_COSINE));
+	Assert(!pq->bits);
 	for (int j = 0; j < pq->nsubvectors; j++)
 	{
 		const float *row = table + (Size) j * PIPEANN_CENTROIDS;
@@ -449,9 +429,8 @@ PipeannPqEncodeByTable(const PipeannPq *pq, PipeannMetric metric, const float *x
 		least = lanes[0];
 		for (int k = 1; k < LANES; k++)
 			least = Min(least, lanes[k]);
-		n = FindInRow(row, lanes,
-					  MostInRow(part, pq->len[j], least, scale, offset), found);
-		distance = (least - offset) / scale;
+		n = FindInRow(row, lanes, MostInRow(part, pq->len[j], least), found);
+		distance = least;
 		code[j] = n == 1 ? found[0] :
 			NearestAmong(pq, j, part, found, n, &distance);
 		error += distance;

@@ -79,14 +79,28 @@ extern bool PipeannPqHasHalves(PipeannMetric metric, int dim);
 extern bool PipeannPqHalves(const PipeannPq *pq, uint16 *halves);
 extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 						   const float *q, float *table);
-extern float PipeannPqEncodeByTable(const PipeannPq *pq, PipeannMetric metric,
-									const float *x, const float *table,
-									uint8 *code);
+extern float PipeannPqEncodeByTable(const PipeannPq *pq, const float *x,
+									const float *table, uint8 *code);
 extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 						   int count, const float *samples, uint32 n,
 						   uint64 seed, float *centroids);
 
 extern void PipeannPqPatterns(const PipeannPq *layout, float *centroids);
+
+/*
+ * The order key for what a table that is not of bits adds up to.
+ *
+ * Of normalised vectors x and q, -q * x is half of the squared distance, less 1. Of
+ * a code's vector c in the place of x the two are not the same: -q * c errs by what
+ * q * (x - c) is, which has a part that x alone brings, however near q is. The
+ * squared distance errs by (q - x) * (x - c) and half of the code's own error, so the
+ * less the nearer. Among vectors in like directions that is all that tells them apart.
+ */
+static inline float
+PipeannPqKey(PipeannMetric metric, float sum)
+{
+	return metric == PIPEANN_COSINE ? 0.5f * sum - 1.0f : sum;
+}
 
 /* Code distances by a query's table: order keys, those of bits to the last one. */
 static inline void
@@ -97,7 +111,11 @@ PipeannPqScan(const PipeannPq *pq, PipeannMetric metric, const float *table,
 		PipeannKernel->bit_scan(table, pq->nsubvectors, codes, n,
 								metric == PIPEANN_JACCARD, out);
 	else
+	{
 		PipeannKernel->pq_scan(table, pq->nsubvectors, codes, n, out);
+		for (int i = 0; metric == PIPEANN_COSINE && i < n; i++)
+			out[i] = PipeannPqKey(metric, out[i]);
+	}
 }
 
 /* Number i of so many subvectors, evenly spaced. */

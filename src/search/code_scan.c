@@ -99,6 +99,7 @@ static void
 AddBatch(PipeannSearch *search, Batch *batch)
 {
 	PipeannCodeOrder *order = &search->code_order;
+	PipeannMetric metric = search->layout->metric;
 	uint32	   *ids = batch->ids;
 	const uint8 **codes = batch->codes;
 	int			n = batch->n;
@@ -118,8 +119,7 @@ AddBatch(PipeannSearch *search, Batch *batch)
 	order->passing += n;
 	if (search->codes->pq.bits)
 	{
-		PipeannPqScan(&search->codes->pq, search->layout->metric, search->table,
-					  codes, n, first);
+		PipeannPqScan(&search->codes->pq, metric, search->table, codes, n, first);
 		for (int i = 0; i < n; i++)
 			Add(order, ids[i], first[i]);
 		return;
@@ -130,15 +130,16 @@ AddBatch(PipeannSearch *search, Batch *batch)
 		ids[left] = ids[i];
 		codes[left] = codes[i] + half;
 		first[left] = first[i];
-		left += !(first[i] + order->least_rest > order->bound.dist +
-				  ROUNDING * fabsf(first[i])) ||
+		left += !(PipeannPqKey(metric, first[i] + order->least_rest) >
+				  order->bound.dist + ROUNDING * fabsf(first[i])) ||
 			PipeannStrayAt(search, ids[i]) != NULL;
 	}
 	PipeannKernel->pq_scan(search->table + (Size) half * PIPEANN_CENTROIDS,
 						   nsubvectors - half, codes, left, second);
 	for (int i = 0; i < left; i++)
 		Add(order, ids[i],
-			PipeannCorrected(search, ids[i], first[i] + second[i]));
+			PipeannCorrected(search, ids[i],
+							 PipeannPqKey(metric, first[i] + second[i])));
 }
 
 static inline void

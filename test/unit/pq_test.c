@@ -319,7 +319,7 @@ CheckTable(const PipeannPq *pq, const Data *data, PipeannMetric metric)
 
 		PipeannPqEncode(pq, data->test + (Size) i * pq->dim, code);
 		PipeannPqDecode(pq, code, decoded);
-		PipeannKernel->pq_scan(table, pq->nsubvectors, codes, 1, &sum);
+		PipeannPqScan(pq, metric, table, codes, 1, &sum);
 		if (metric == PIPEANN_IP)
 			exact = -PipeannKernel->dot[PIPEANN_FLOAT4] (q, decoded, pq->dim);
 		else if (metric == PIPEANN_L1)
@@ -555,7 +555,7 @@ CheckByTable(const PipeannPq *pq, const Data *data, PipeannMetric metric,
 
 		PipeannPqTable(pq, metric, x, table);
 		memset(by_table, 77, pq->nsubvectors);
-		got = PipeannPqEncodeByTable(pq, metric, x, table, by_table);
+		got = PipeannPqEncodeByTable(pq, x, table, by_table);
 		CHECK_CLOSE(got, want, error * want);
 		PipeannPqDecode(pq, by_table, decoded);
 		CHECK_CLOSE(PipeannKernel->l2[PIPEANN_FLOAT4] (x, decoded, pq->dim), want,
@@ -641,7 +641,7 @@ StraysAreNoFarther(void)
 		CHECK(PipeannStrayMake(&pq, metric, x, code, FLT_MIN, &stray) ==
 			  (stray.error > 0));
 		PipeannPqTable(&pq, metric, q, table);
-		PipeannKernel->pq_scan(table, 4, &codes, 1, &dist);
+		PipeannPqScan(&pq, metric, table, &codes, 1, &dist);
 		dot = PipeannKernel->dot[PIPEANN_FLOAT4] (q, x, data.dim);
 		exact = metric == PIPEANN_L2 ?
 			PipeannKernel->l2[PIPEANN_FLOAT4] (q, x, data.dim) :
@@ -655,7 +655,7 @@ StraysAreNoFarther(void)
 		if (metric == PIPEANN_L2)
 		{
 			PipeannPqTable(&pq, metric, x, table);
-			PipeannKernel->pq_scan(table, 4, &codes, 1, &dist);
+			PipeannPqScan(&pq, metric, table, &codes, 1, &dist);
 			CHECK(PipeannStrayLeast(&stray, metric, 0, dist) <= 1e-4 * dist);
 		}
 	}
