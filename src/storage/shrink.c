@@ -267,6 +267,25 @@ Cut(Shrinking *s, uint32 end)
 	PipeannMetaEnd(&update);
 }
 
+/*
+ * Before anything is copied to extents that are not needed they are FREE in the map, too: if
+ * it ends then, those of codes or of the graph would have pages of others, for who grows into
+ * them.
+ */
+static void
+NameFree(Shrinking *s)
+{
+	bool		all_named = true;
+
+	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
+		all_named &= kind == PIPEANN_FREE ||
+			s->map.count[kind] == s->meta.kind_extents[kind];
+	if (all_named)
+		return;
+	(void) NumberFree(s);
+	PutMap(s);
+}
+
 /* False if nothing was to be moved or cut. */
 static bool
 Turn(Relation index)
@@ -278,6 +297,7 @@ Turn(Relation index)
 
 	PipeannExtentsReserveMap(index, 0);
 	Begin(s, index);
+	NameFree(s);
 	while (NextMove(s))
 	{
 		Move(s);

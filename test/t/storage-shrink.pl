@@ -317,6 +317,40 @@ sub beyond_extents
 	return;
 }
 
+# VACUUM ends while it copies the graph's last pages to an extent of the former codes: the codes
+# that come next do not find them there.
+sub copied_in_vain
+{
+	my ($end) = @_;
+	my $insert = sub { sprintf 'INSERT INTO coded SELECT i, ARRAY(SELECT hashint8(i * 8 + j) & 1023 FROM generate_series(1::int8, 8) j)::vector(8) FROM generate_series(%d::int8, %d) i', @_ };
+	my $run = sub { $node->safe_psql('postgres', join '; ', "SET maintenance_work_mem = '1MB'", @_) };	# enough for codes, not for a packing
+
+	$run->('DROP TABLE IF EXISTS coded; CREATE TABLE coded (id int, v vector(8))', $insert->(1, 5000),
+		'CREATE INDEX coded_v ON coded USING pipeann (v vector_l2_ops) WITH (m = 4, ef_construction = 16)',
+		$insert->(5001, 10500), $insert->(10501, 19500));
+	is($node->safe_psql('postgres', q(SELECT generation FROM pipeann_index_info('coded_v'))), 1, "copied in vain, $end: there are former codes");
+	my ($control, $vacuum, $backend) = vacuum_at('coded', 'shrink-copied');
+	if ($end eq 'crash')
+	{
+		crash($node, 1);
+	}
+	else
+	{
+		$control->rows("SELECT pg_cancel_backend($backend)");
+		like($vacuum->receive->{error}, qr/canceling/, 'copied in vain: is cancelled');
+		$control->rows("SELECT pg_advisory_unlock($KEY)");
+	}
+	$_->close for $control, $vacuum;
+	my $check = sub { my ($what) = @_; is(eval { $node->safe_psql('postgres', q(SELECT pipeann_check('coded_v', true))) } // $@, $node->safe_psql('postgres', 'SELECT count(DISTINCT v) FROM coded'), "copied in vain, $end: $what") };
+	$check->('it is sound');
+	$run->($insert->(19501, 24000));
+	is($node->safe_psql('postgres', q(SELECT generation FROM pipeann_index_info('coded_v'))), 2, "copied in vain, $end: others come");
+	$run->($insert->(24001, 40000));
+	$check->('and more rows');
+	$node->safe_psql('postgres', 'DROP TABLE coded');
+	return;
+}
+
 sub set_both
 {
 	my ($setting) = @_;
@@ -343,7 +377,9 @@ SKIP: {
 	skip 'no library with pause points (PIPEANN_PAUSE_LIBRARY)', 1 unless $library;
 	step($_, 'crash') for qw(shrink-copied shrink-moved shrink-cut shrink-turn);
 	step($_, 'is cancelled') for qw(shrink-locked shrink-moved shrink-cut);
+	copied_in_vain($_) for 'crash', 'cancel';
 	map_inline(2);
+	copied_in_vain('crash');
 	step($_, 'crash') for qw(shrink-copied map-page-written shrink-moved shrink-cut);
 	beside();
 	map_inline(1400);
