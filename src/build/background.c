@@ -7,10 +7,16 @@
 #include "postgres.h"
 
 #include "access/amapi.h"
+#include "access/heapam.h"
 #include "access/relation.h"
+#include "access/table.h"
 #include "access/xact.h"
 #include "build/build.h"
 #include "catalog/index.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "commands/defrem.h"
+#include "commands/vacuum.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "port/pg_bitutils.h"
@@ -19,7 +25,9 @@
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -56,10 +64,20 @@ typedef struct Order
 	Oid			database;
 	Oid			index;
 	int			memory;			/* maintenance_work_mem of the session, kB */
+	bool		truncate;		/* its vacuum_truncate, where that is a setting */
 	int			tasks;
 } Order;
 
 StaticAssertDecl(sizeof(Order) <= BGW_EXTRALEN, "order is too long");
+
+/* What came of it. */
+typedef enum Outcome
+{
+	NOT_NEEDED,
+	LEFT_TO_ANOTHER,			/* worker, which packs */
+	MORE_TO_DO,
+	DONE						/* or failed */
+} Outcome;
 
 /* ---------- the session ---------- */
 
@@ -84,6 +102,10 @@ Launch(Relation index, int tasks)
 		.database = MyDatabaseId,.index = RelationGetRelid(index),
 		.memory = maintenance_work_mem,.tasks = tasks
 	};
+
+#if PG_VERSION_NUM >= 180000
+	order.truncate = vacuum_truncate;
+#endif
 
 	memset(&worker, 0, sizeof(worker));
 	snprintf(worker.bgw_name, BGW_MAXLEN, "pipeann %s",
@@ -133,7 +155,7 @@ PipeannRetrainSoon(Relation heap, Relation index, uint64 build_id)
  * is to. False if there is nothing to do, or the server has no place for a worker.
  */
 bool
-PipeannPackSoon(Relation index, bool may_shrink, bool shrink)
+PipeannPackSoon(Relation index, bool shrink)
 {
 	PipeannMeta meta;
 	bool		pack;
@@ -142,7 +164,7 @@ PipeannPackSoon(Relation index, bool may_shrink, bool shrink)
 	pack = PipeannIsReplaced(&meta) &&
 		index->rd_rel->relpersistence != RELPERSISTENCE_TEMP;
 	return IsUnderPostmaster && (pack || shrink) &&
-		Launch(index, (pack ? TASK(PACK) : 0) | (may_shrink ? TASK(SHRINK) : 0));
+		Launch(index, (pack ? TASK(PACK) : 0) | TASK(SHRINK));
 }
 
 /* ---------- the worker ---------- */
@@ -187,40 +209,92 @@ LockTable(Oid heap, Task task)
 	return true;
 }
 
-/* Does nothing if the index is gone. Returns whether there is more to do. */
 static bool
+IsOurs(Relation index)
+{
+	return index->rd_indam != NULL && index->rd_indam->ambuild == pipeannbuild;
+}
+
+/*
+ * Whether an index is to be packed. Its lock is not kept, lest who has that of the table
+ * wait for it while LockTable() waits for him.
+ */
+static bool
+IsToBePacked(Oid index_oid)
+{
+	Relation	index;
+	bool		wanted = false;
+
+	if (!ConditionalLockRelationOid(index_oid, AccessShareLock))
+		return false;
+	index = try_relation_open(index_oid, NoLock);
+	if (index != NULL && IsOurs(index) && index->rd_index->indisready &&
+		index->rd_rel->relpersistence != RELPERSISTENCE_TEMP)
+	{
+		PipeannMeta meta;
+
+		PipeannMetaRead(index, &meta);
+		wanted = PipeannIsReplaced(&meta);
+	}
+	if (index != NULL)
+		relation_close(index, NoLock);
+	UnlockRelationOid(index_oid, AccessShareLock);
+	return wanted;
+}
+
+/*
+ * One worker packs in a database at a time, until its transaction ends: each may take
+ * maintenance_work_mem, and VACUUM of a partitioned table asks for one for each partition.
+ */
+static bool
+LockPacking(Relation index)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, AccessMethodRelationId,
+					   index->rd_rel->relam, 0);
+	return LockAcquire(&tag, ShareUpdateExclusiveLock, false, true) !=
+		LOCKACQUIRE_NOT_AVAIL;
+}
+
+static Outcome
+ServeOpen(Relation heap, Relation index, Task task)
+{
+	char		what[NAMEDATALEN + 48];
+
+	if (task == PACK && !LockPacking(index))
+		return LEFT_TO_ANOTHER;
+	snprintf(what, sizeof(what), "pipeann: %s%s index %s", task_names[task],
+			 task == SHRINK ? " the end of" : "", RelationGetRelationName(index));
+	pgstat_report_activity(STATE_RUNNING, what);
+	if (task == SHRINK)
+		return PipeannShrink(heap, index) ? MORE_TO_DO : DONE;
+	RetrainAsOwner(heap, index, task == PACK ? PIPEANN_BY_PACKER : PIPEANN_BY_WORKER);
+	return DONE;
+}
+
+/* Does nothing if the index is gone. */
+static Outcome
 Serve(Oid index_oid, Task task)
 {
 	Oid			heap_oid = IndexGetRelation(index_oid, true);
 	Relation	heap;
 	Relation	index = NULL;
-	bool		more = false;
+	Outcome		outcome = NOT_NEEDED;
 
-	if (!OidIsValid(heap_oid) || !LockTable(heap_oid, task))
-		return false;
+	if (!OidIsValid(heap_oid) || (task == PACK && !IsToBePacked(index_oid)) ||
+		!LockTable(heap_oid, task))
+		return NOT_NEEDED;
 	heap = try_relation_open(heap_oid, NoLock);
 	if (heap != NULL)
 		index = try_relation_open(index_oid, RowExclusiveLock);
-	if (index != NULL && index->rd_indam != NULL &&
-		index->rd_indam->ambuild == pipeannbuild &&
-		index->rd_index->indrelid == heap_oid)
-	{
-		char		what[NAMEDATALEN + 48];
-
-		snprintf(what, sizeof(what), "pipeann: %s%s index %s", task_names[task],
-				 task == SHRINK ? " the end of" : "", RelationGetRelationName(index));
-		pgstat_report_activity(STATE_RUNNING, what);
-		if (task == SHRINK)
-			more = PipeannShrink(index);
-		else
-			RetrainAsOwner(heap, index,
-						   task == PACK ? PIPEANN_BY_PACKER : PIPEANN_BY_WORKER);
-	}
+	if (index != NULL && IsOurs(index) && index->rd_index->indrelid == heap_oid)
+		outcome = ServeOpen(heap, index, task);
 	if (index != NULL)
 		relation_close(index, NoLock);
 	if (heap != NULL)
 		relation_close(heap, NoLock);
-	return more;
+	return outcome;
 }
 
 /*
@@ -228,31 +302,34 @@ Serve(Oid index_oid, Task task)
  * a worker of autovacuum: who waits for its locks for longer than deadlock_timeout cancels
  * it, and its snapshot keeps no dead rows.
  */
-static bool
+static Outcome
 ServeOnce(Oid index, Task task)
 {
-	bool		more;
+	Outcome		outcome;
 
 	StartTransactionCommand();
 	PipeannSetStatus(PROC_IS_AUTOVACUUM | PROC_IN_VACUUM, 0);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	more = Serve(index, task);
+	outcome = Serve(index, task);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
-	return more;
+	return outcome;
 }
 
 /*
  * An error is the task's alone: what a packing on a full disk has taken is given back. If
  * a task is canceled a later insert finds the index outgrown still, and VACUUM its end free.
  */
-static void
+static Outcome
 DoTask(Oid index, Task task)
 {
+	volatile Outcome outcome = DONE;
+
 	PG_TRY();
 	{
-		while (ServeOnce(index, task))
-			;
+		do
+			outcome = ServeOnce(index, task);
+		while (outcome == MORE_TO_DO);
 	}
 	PG_CATCH();
 	{
@@ -269,12 +346,79 @@ DoTask(Oid index, Task task)
 					(errmsg("pipeann %s was canceled, as others waited for it", task_names[task])));
 	}
 	PG_END_TRY();
+	return outcome;
+}
+
+/* The database's indexes of this kind. */
+static List *
+AllIndexes(void)
+{
+	List	   *all = NIL;
+	Relation	classes;
+	TableScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+
+	StartTransactionCommand();
+	ScanKeyInit(&key, Anum_pg_class_relam, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(get_index_am_oid("pipeann", true)));
+	classes = table_open(RelationRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(classes, 1, &key);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_class row = (Form_pg_class) GETSTRUCT(tuple);
+		MemoryContext former = MemoryContextSwitchTo(TopMemoryContext);
+
+		if (row->relkind == RELKIND_INDEX)
+			all = lappend_oid(all, row->oid);
+		MemoryContextSwitchTo(former);
+	}
+	table_endscan(scan);
+	table_close(classes, AccessShareLock);
+	CommitTransactionCommand();
+	return all;
+}
+
+/*
+ * Pack what other workers have left to this one. They come when VACUUM has ended, so they
+ * find this one packing before it looks here again.
+ */
+static void
+PackOthers(void)
+{
+	List	   *packed = NIL;
+	int			n;
+
+	do
+	{
+		List	   *all = AllIndexes();
+		ListCell   *cell;
+
+		n = list_length(packed);
+		foreach(cell, all)
+		{
+			Oid			index = lfirst_oid(cell);
+			Outcome		outcome;
+
+			if (list_member_oid(packed, index))
+				continue;
+			outcome = DoTask(index, PACK);
+			if (outcome == LEFT_TO_ANOTHER)
+				return;
+			if (outcome != DONE)
+				continue;
+			packed = lappend_oid(packed, index);
+			(void) DoTask(index, SHRINK);
+		}
+		list_free(all);
+	} while (list_length(packed) > n);
 }
 
 void
 PipeannRetrainWorker(Datum arg)
 {
 	Order		order;
+	bool		packer = false;
 
 	memcpy(&order, MyBgworkerEntry->bgw_extra, sizeof(order));
 	pqsignal(SIGTERM, die);
@@ -292,8 +436,17 @@ PipeannRetrainWorker(Datum arg)
 	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_isolation", "read committed",
 					PGC_SUSET, PGC_S_OVERRIDE);
-	for (int task = RETRAIN; task <= SHRINK; task++)
-		if (order.tasks & TASK(task))
-			DoTask(order.index, task);
+#if PG_VERSION_NUM >= 180000
+	SetConfigOption("vacuum_truncate", order.truncate ? "true" : "false", PGC_USERSET,
+					PGC_S_SESSION);
+#endif
+	if (order.tasks & TASK(RETRAIN))
+		(void) DoTask(order.index, RETRAIN);
+	if (order.tasks & TASK(PACK))
+		packer = DoTask(order.index, PACK) != LEFT_TO_ANOTHER;
+	if (order.tasks & TASK(SHRINK))
+		(void) DoTask(order.index, SHRINK);
+	if (packer)
+		PackOthers();
 	pgstat_report_activity(STATE_IDLE, NULL);
 }

@@ -67,7 +67,7 @@ extern void PipeannRetrain(Relation index, PipeannRetrainer by);
 /* background.c */
 extern void PipeannRetrainSoon(Relation heap, Relation index,
 							   uint64 build_id);
-extern bool PipeannPackSoon(Relation index, bool may_shrink, bool shrink);
+extern bool PipeannPackSoon(Relation index, bool shrink);
 
 /* What a background worker begins with; found by its name. */
 extern PGDLLEXPORT void PipeannRetrainWorker(Datum arg);

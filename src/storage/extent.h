@@ -148,7 +148,7 @@ extern void PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 							   const void *src, Size length, bool wal);
 
 /* shrink.c */
-extern bool PipeannCanShrink(Relation index);
-extern bool PipeannShrink(Relation index);
+extern bool PipeannCanShrink(Relation heap, Relation index);
+extern bool PipeannShrink(Relation heap, Relation index);
 
 #endif							/* PIPEANN_EXTENT_H */

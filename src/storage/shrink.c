@@ -7,6 +7,7 @@
 
 #include "base/pause.h"
 #include "catalog/storage.h"
+#include "commands/vacuum.h"
 #include "miscadmin.h"
 #include "storage/freespace.h"
 #include "storage/indexfsm.h"
@@ -72,12 +73,27 @@ IsWorthIt(Relation index, const PipeannMeta *meta)
 	return unused > meta->extents / WORTH;
 }
 
+/* Whether VACUUM is to give back the end of the table, and so this, by its storage parameter. */
+static bool
+MayTruncate(Relation heap)
+{
+	const StdRdOptions *options = (const StdRdOptions *) heap->rd_options;
+
+#if PG_VERSION_NUM >= 180000
+	if (options == NULL || !options->vacuum_truncate_set)
+		return vacuum_truncate;
+#endif
+	return options == NULL || options->vacuum_truncate;
+}
+
 /* Whether PipeannShrink() has something to do. */
 bool
-PipeannCanShrink(Relation index)
+PipeannCanShrink(Relation heap, Relation index)
 {
 	PipeannMeta meta;
 
+	if (!MayTruncate(heap))
+		return false;
 	PipeannMetaRead(index, &meta);
 	return IsWorthIt(index, &meta);
 }
@@ -340,13 +356,13 @@ LockAlone(Relation index)
  * parallel mode.
  */
 bool
-PipeannShrink(Relation index)
+PipeannShrink(Relation heap, Relation index)
 {
 	MemoryContext context;
 	MemoryContext former;
 	bool		moved;
 
-	if (!PipeannCanShrink(index))
+	if (!PipeannCanShrink(heap, index))
 		return false;
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann shrink",
 									ALLOCSET_DEFAULT_SIZES);

@@ -1009,19 +1009,6 @@ RenewCurve(Relation index)
 	UnlockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
 }
 
-/* Whether VACUUM is to give back the end of the table, by its storage parameter. */
-static bool
-MayTruncate(Relation heap)
-{
-	const StdRdOptions *options = (const StdRdOptions *) heap->rd_options;
-
-#if PG_VERSION_NUM >= 180000
-	if (options == NULL || !options->vacuum_truncate_set)
-		return vacuum_truncate;
-#endif
-	return options == NULL || options->vacuum_truncate;
-}
-
 /*
  * Give back the end of the file, as VACUUM does with the table's. A replica has the lock
  * that this takes until the transaction ends, and VACUUM may go on with other indexes for
@@ -1036,15 +1023,13 @@ PackAndGiveBack(Relation index)
 		(RelationNeedsWAL(index) && XLogStandbyInfoActive());
 	Relation	heap = relation_open(IndexGetRelation(RelationGetRelid(index), false),
 									 NoLock);
-	bool		allowed = MayTruncate(heap);
-	bool		shrink = allowed && PipeannCanShrink(index);
-	bool		asked = PipeannPackSoon(index, allowed, shrink && by_worker);
+	bool		shrink = PipeannCanShrink(heap, index);
+	bool		asked = PipeannPackSoon(index, shrink && by_worker);
 
+	if (shrink && !(by_worker && asked) && !IsInParallelMode())
+		while (PipeannShrink(heap, index))
+			CHECK_FOR_INTERRUPTS();
 	relation_close(heap, NoLock);
-	if (!shrink || (by_worker && asked) || IsInParallelMode())
-		return;
-	while (PipeannShrink(index))
-		CHECK_FOR_INTERRUPTS();
 }
 
 IndexBulkDeleteResult *

@@ -226,6 +226,30 @@ $_->rows('COMMIT') for @others;
 $_->close for @others;
 ok(eval { wait_until('a packing', sub { info($session, 'swapped_v', 'generation') == $generation + 1 }, 120) }, 'and the index is packed');
 is($session->ask("SELECT pipeann_check('swapped_v', true)")->{error}, undef, 'it is sound');
+
+# VACUUM of many tables: one worker packs at a time, whichever comes first, and all are packed.
+$session->rows("CREATE TABLE many (id int, v vector(8)) PARTITION BY RANGE (id); CREATE INDEX many_v ON many $INDEX");
+my @parts = map { "many$_" } 0 .. 6;
+for my $i (0 .. $#parts)
+{
+	my ($first, $last) = map { $_ * 100000 } $i, $i + 1;
+	$session->rows("CREATE TABLE $parts[$i] PARTITION OF many FOR VALUES FROM ($first) TO ($last); INSERT INTO many " . rows_of($first, $first + ($i ? 5000 : 15000), 0));
+}
+$session->rows('REINDEX TABLE many; DELETE FROM many WHERE id % 4 = 1; VACUUM many');
+$session->rows('INSERT INTO many ' . rows_of(100000 * $_ + 50000, 100000 * $_ + ($_ ? 51500 : 54500), 0)) for 0 .. $#parts;
+my %packed_before = map { $_ => info($session, "${_}_v_id_idx", 'generation') } @parts;
+$session->rows('VACUUM many');
+my $at_once = 0;
+my $all_packed = sub
+{
+	my $now = $session->row(q(SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'page' AND l.page = 2 AND l.mode = 'ExclusiveLock' AND a.backend_type = 'pipeann packing'));
+	$at_once = $now if $now > $at_once;
+	return !grep { info($session, "${_}_v_id_idx", 'generation') == $packed_before{$_} } @parts;
+};
+ok(eval { wait_until('packings', $all_packed, 120) }, 'partitions: the indexes of all are packed');
+is($at_once, 1, 'partitions: by one worker at a time');
+$session->rows('DROP TABLE many');
+
 $from = log_end();
 $session->rows('CREATE TEMP TABLE fleeting AS SELECT * FROM source WHERE id <= 5000; CREATE INDEX fleeting_v ON fleeting ' . $INDEX
 	. "; DELETE FROM fleeting WHERE id <= 1200; INSERT INTO fleeting SELECT * FROM source WHERE id BETWEEN 5001 AND 6200; VACUUM fleeting");
