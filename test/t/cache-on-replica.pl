@@ -155,11 +155,16 @@ sub end_load
 	return $count || 0;
 }
 
-# Replay held wherever it is: the replica must be right just there.
+# Replay held wherever it is: the replica must be right just there. But where it holds the lock of
+# who gives back the file's end every query waits until replay goes on.
 sub hold_replay
 {
-	$there->rows('SELECT pg_wal_replay_pause()');
-	wait_until('replay to pause', sub { $there->row('SELECT pg_get_wal_replay_pause_state()') eq 'paused' }, 60);
+	wait_until('replay to pause without a lock', sub
+	{
+		$there->rows('SELECT pg_wal_replay_resume(); SELECT pg_wal_replay_pause()');
+		wait_until('replay to pause', sub { $there->row('SELECT pg_get_wal_replay_pause_state()') eq 'paused' }, 60);
+		return $there->row("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock'") == 0;
+	}, 60);
 	return;
 }
 
