@@ -54,12 +54,12 @@ PipeannCheckRefresh(PipeannCheck *check)
 }
 
 static void
-Prefetch(const PipeannCheck *check, const uint8 *wanted, uint32 page)
+Prefetch(const PipeannCheck *check, uint32 page)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	BlockNumber blkno;
 
-	if (page >= check->pages || (wanted != NULL && !wanted[page]))
+	if (page >= check->pages)
 		return;
 	blkno = PipeannGraphBlock(check->view.map, l, page);
 	for (int i = 0; i < l->node_pages; i++)
@@ -100,27 +100,19 @@ CopyPage(const PipeannCheck *check, uint32 page, char *nodes)
 										blkno + i));
 }
 
-/*
- * Read graph pages in file order and visit all their slots. If wanted is not
- * NULL, reads only the pages whose byte in wanted[pages] is set, and clears
- * it.
- */
+/* Read the graph pages in file order and visit all their slots. */
 void
-PipeannCheckSweep(PipeannCheck *check, uint8 *wanted, PipeannCheckVisit visit)
+PipeannCheckSweep(PipeannCheck *check, PipeannCheckVisit visit)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	uint32		ahead = Max(PREFETCH_BLOCKS / l->node_pages, 1);
 
 	for (uint32 page = 0; page < ahead; page++)
-		Prefetch(check, wanted, page);
+		Prefetch(check, page);
 	for (uint32 page = 0; page < check->pages; page++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		Prefetch(check, wanted, page + ahead);
-		if (wanted != NULL && !wanted[page])
-			continue;
-		if (wanted != NULL)
-			wanted[page] = 0;
+		Prefetch(check, page + ahead);
 		CopyPage(check, page, check->nodes);
 		for (uint32 i = 0; i < l->slots_per_page; i++)
 			visit(check, page * l->slots_per_page + i,

@@ -291,7 +291,7 @@ PipeannCheckOwners(PipeannCheck *check)
 		check->shared = false;
 		for (uint32 id = 0; id < check->size; id++)
 			check->seen[id] &= ~PIPEANN_SEEN_OWNED;
-		PipeannCheckSweep(check, NULL, OwnChains);
+		PipeannCheckSweep(check, OwnChains);
 		if (!check->shared)
 			return;
 		PipeannCheckPause();
@@ -581,7 +581,7 @@ FillSet(PipeannCheck *check)
 
 	set->n = 0;
 	PipeannCheckRefresh(check);
-	PipeannCheckSweep(check, NULL, TakeTids);
+	PipeannCheckSweep(check, TakeTids);
 	if (set->n > 0)
 		qsort(set->entries, set->n, sizeof(TidEntry), CompareEntries);
 }

@@ -3,8 +3,8 @@
  *		pipeann_check(): checks the invariants of src/README, like amcheck.
  *
  * What is checked, in this order: blocks and the extent map; each slot by itself, its
- * vector and code too; codebook and entry graph; neighbour lists, and whether they
- * lead to every node. Rows are another file's (rows.c).
+ * vector and code too; codebook and entry graph; neighbour lists. Rows are another
+ * file's (rows.c).
  */
 #include "postgres.h"
 
@@ -527,16 +527,12 @@ CheckNode(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	check->count++;
 	if (slot->degree > l->max_degree)
 		PipeannCheckReport(check, id, "has too many neighbours");
-	if (slot->tree_edges > slot->degree)
-		PipeannCheckReport(check, id, "has more spanning-tree edges than edges");
 	if (slot->ntids > PipeannSlotRows(l, slot).n)
 		PipeannCheckReport(check, id, "has too many inline TIDs");
 	CheckRows(check, id, slot);
 	CheckNodeFor(check, id, slot, PipeannCheckChains);
-	if (slot->ntids == 0 && slot->ext_tids == PIPEANN_INVALID_ID)
-		return;
-	check->seen[id] |= PIPEANN_SEEN_ROWS;
-	CheckNodeFor(check, id, slot, VectorProblem);
+	if (slot->ntids > 0 || slot->ext_tids != PIPEANN_INVALID_ID)
+		CheckNodeFor(check, id, slot, VectorProblem);
 }
 
 static void
@@ -649,25 +645,10 @@ CheckEntryGraph(PipeannCheck *check)
 	PipeannCheckReport(check, id, "is in the entry graph but is not a node");
 }
 
-/*
- * Neighbour lists, and whether every node can be reached: by any edges,
- * and by spanning-tree edges alone, as others may be pruned at any time. While VACUUM
- * runs, which takes spanning-tree edges away and later gives every node some, these
- * are not checked.
- */
+/* Neighbour lists. */
 
 /* Log2 of the number of bits that tell a list's ids apart. */
 #define LIST_BITS 12
-
-struct PipeannCheckWalk
-{
-	uint32	   *lists;			/* [ids][max_degree], ended by INVALID_ID; NULL if
-								 * maintenance_work_mem does not hold them */
-	uint32		ids;			/* that have a list there */
-	uint8	   *wanted;			/* [pages] has nodes reached, not expanded */
-	bool		more;			/* there are such pages */
-	bool		tree_only;		/* follow only spanning-tree edges */
-};
 
 /* Whether an id is twice in a list; compares those that share a bit. */
 static bool
@@ -710,228 +691,10 @@ ListProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 }
 
 static void
-InitLists(const PipeannCheck *check, PipeannCheckWalk *walk)
+CheckList(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
-	Size		size = mul_size(mul_size(check->ids,
-										 check->view.meta.layout.max_degree),
-								sizeof(uint32));
-
-	if (size > (Size) maintenance_work_mem * 1024)
-		return;
-	walk->ids = check->ids;
-	walk->lists = PipeannAlloc(Max(size, 1));
-	memset(walk->lists, 0xFF, size);
-}
-
-static uint32 *
-ListOf(const PipeannCheck *check, uint32 id)
-{
-	return check->walk->lists + (Size) id * check->view.meta.layout.max_degree;
-}
-
-static void
-VisitList(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
-{
-	if (!PipeannSlotIsNode(slot))
-		return;
-	CheckNodeFor(check, id, slot, ListProblem);
-	if (id < check->walk->ids)
-		memcpy(ListOf(check, id), slot->neighbors, sizeof(uint32) *
-			   PipeannSlotDegree(&check->view.meta.layout, slot));
-}
-
-static bool
-Reach(PipeannCheck *check, uint32 id)
-{
-	if (id >= check->ids || (check->seen[id] & PIPEANN_SEEN_REACHED))
-		return false;
-	check->seen[id] |= PIPEANN_SEEN_REACHED;
-	return true;
-}
-
-/* Walk over lists in memory. */
-static void
-WalkLists(PipeannCheck *check)
-{
-	const PipeannCodes *codes = &check->view.codes;
-	int			max_degree = check->view.meta.layout.max_degree;
-	uint32	   *stack = PipeannArray(uint32, (Size) check->ids + 1);
-	uint32		depth = 0;
-
-	for (uint32 i = 0; i < codes->entry_count; i++)
-		if (Reach(check, codes->entry_ids[i]))
-			stack[depth++] = codes->entry_ids[i];
-	while (depth > 0)
-	{
-		uint32		id = stack[--depth];
-
-		const uint32 *list = ListOf(check, id);
-
-		if (id % 1024 == 0)
-			CHECK_FOR_INTERRUPTS();
-		if (id >= check->walk->ids)
-			continue;
-		for (int i = 0; i < max_degree && list[i] != PIPEANN_INVALID_ID; i++)
-			if (Reach(check, list[i]))
-				stack[depth++] = list[i];
-	}
-	pfree(stack);
-}
-
-static void
-ReachOnPage(PipeannCheck *check, uint32 id)
-{
-	if (!Reach(check, id))
-		return;
-	check->walk->wanted[PipeannIdPage(&check->view.meta.layout, id)] = 1;
-	check->walk->more = true;
-}
-
-static void
-Expand(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
-{
-	const PipeannLayout *l = &check->view.meta.layout;
-	uint8	   *seen = &check->seen[id];
-	int			degree;
-
-	if (!PipeannSlotIsNode(slot) || !(*seen & PIPEANN_SEEN_REACHED) ||
-		(*seen & PIPEANN_SEEN_EXPANDED))
-		return;
-	*seen |= PIPEANN_SEEN_EXPANDED;
-	degree = check->walk->tree_only ? PipeannSlotTreeEdges(l, slot) :
-		PipeannSlotDegree(l, slot);
-	for (int i = 0; i < degree; i++)
-		ReachOnPage(check, slot->neighbors[i]);
-}
-
-/*
- * Walk over pages, by sweeps that read those with nodes to expand: those that were
- * reached before, and the root or, unless tree_only is set, the entry graph's.
- */
-static void
-WalkPages(PipeannCheck *check)
-{
-	PipeannCheckWalk *walk = check->walk;
-	const PipeannCodes *codes = &check->view.codes;
-
-	walk->wanted = PipeannAllocZero(Max(check->pages, 1));
-	for (uint32 id = 0; id < check->ids; id++)
-	{
-		check->seen[id] &= ~PIPEANN_SEEN_EXPANDED;
-		if (check->seen[id] & PIPEANN_SEEN_REACHED)
-		{
-			walk->wanted[PipeannIdPage(&check->view.meta.layout, id)] = 1;
-			walk->more = true;
-		}
-	}
-	if (walk->tree_only)
-		ReachOnPage(check, check->view.meta.root);
-	for (uint32 i = 0; !walk->tree_only && i < codes->entry_count; i++)
-		ReachOnPage(check, codes->entry_ids[i]);
-	while (walk->more)
-	{
-		walk->more = false;
-		PipeannCheckSweep(check, walk->wanted, Expand);
-	}
-	pfree(walk->wanted);
-}
-
-/*
- * A stable node that was not reached, or INVALID_ID. Other nodes are being
- * inserted, or are left by a crash or an error.
- */
-static uint32
-FindLost(const PipeannCheck *check)
-{
-	const uint8 want = PIPEANN_SEEN_NODE | PIPEANN_SEEN_ROWS;
-	PipeannSlot *slot = PipeannSlotAlloc(&check->view.meta.layout);
-	uint32		lost = PIPEANN_INVALID_ID;
-
-	for (uint32 id = 0; id < check->ids && lost == PIPEANN_INVALID_ID; id++)
-	{
-		if (id % 65536 == 0)
-			CHECK_FOR_INTERRUPTS();
-		if ((check->seen[id] & (want | PIPEANN_SEEN_REACHED)) != want)
-			continue;
-		if (PipeannCheckReadSlot(check, id, slot) &&
-			PipeannSlotIsNode(slot) && PipeannCheckIsStable(check, slot))
-			lost = id;
-	}
-	pfree(slot);
-	return lost;
-}
-
-static bool
-IsRepairing(PipeannCheck *check)
-{
-	PipeannCheckRefresh(check);
-	return (check->view.meta.flags & PIPEANN_META_REPAIRING) != 0;
-}
-
-/*
- * A node that the walk has not reached, even when it is repeated, or
- * INVALID_ID.
- */
-static uint32
-FindLostForGood(PipeannCheck *check)
-{
-	uint32		lost = FindLost(check);
-
-	for (int i = 0; i < PIPEANN_CHECK_TRIES && lost != PIPEANN_INVALID_ID; i++)
-	{
-		PipeannCheckPause();
-		PipeannCheckRefresh(check);
-		WalkPages(check);
-		lost = FindLost(check);
-	}
-	return lost;
-}
-
-static void
-CheckReach(PipeannCheck *check)
-{
-	uint32		lost;
-
-	if (check->walk->lists != NULL)
-	{
-		WalkLists(check);
-		pfree(check->walk->lists);
-	}
-	else
-		WalkPages(check);
-	lost = FindLostForGood(check);
-	if (lost != PIPEANN_INVALID_ID)
-		PipeannCheckReport(check, lost, "cannot be reached");
-}
-
-static void
-CheckTreeEdges(PipeannCheck *check)
-{
-	uint32		lost;
-
-	if (IsRepairing(check))
-		return;
-	for (uint32 id = 0; id < check->ids; id++)
-		check->seen[id] &= ~(PIPEANN_SEEN_REACHED | PIPEANN_SEEN_EXPANDED);
-	check->walk->tree_only = true;
-	WalkPages(check);
-	lost = FindLostForGood(check);
-	if (lost != PIPEANN_INVALID_ID && !IsRepairing(check))
-		PipeannCheckReport(check, lost,
-						   "can be reached, but not over spanning-tree edges");
-}
-
-static void
-CheckEdges(PipeannCheck *check)
-{
-	PipeannCheckWalk walk = {0};
-
-	check->walk = &walk;
-	InitLists(check, &walk);
-	PipeannCheckSweep(check, NULL, VisitList);
-	CheckReach(check);
-	CheckTreeEdges(check);
-	check->walk = NULL;
+	if (PipeannSlotIsNode(slot))
+		CheckNodeFor(check, id, slot, ListProblem);
 }
 
 PG_FUNCTION_INFO_V1(pipeann_check);
@@ -993,13 +756,13 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 	PipeannCheckRefresh(check);
 
 	CheckOtherPages(check);
-	PipeannCheckSweep(check, NULL, CheckSlot);
+	PipeannCheckSweep(check, CheckSlot);
 	PipeannCheckOwners(check);
 	if (check->view.cache != NULL)
 	{
 		CheckCodebook(check);
 		CheckEntryGraph(check);
-		CheckEdges(check);
+		PipeannCheckSweep(check, CheckList);
 	}
 	PipeannCheckTids(check, heapallindexed);
 	if (!RecoveryInProgress())

@@ -19,15 +19,11 @@
 /* Flags in seen[], for each slot. */
 #define PIPEANN_SEEN_NODE 0x01
 #define PIPEANN_SEEN_EXT 0x02
-#define PIPEANN_SEEN_ROWS 0x04	/* a node with TIDs */
-#define PIPEANN_SEEN_OWNED 0x08 /* an overflow slot in the chain of a node */
-#define PIPEANN_SEEN_REACHED 0x10
-#define PIPEANN_SEEN_EXPANDED 0x20	/* reached, and its neighbours as well */
+#define PIPEANN_SEEN_OWNED 0x04 /* an overflow slot in the chain of a node */
 
 /* An apparent error is looked at so many times again, with pauses. */
 #define PIPEANN_CHECK_TRIES 4
 
-typedef struct PipeannCheckWalk PipeannCheckWalk;
 typedef struct PipeannTidSet PipeannTidSet;
 
 typedef struct PipeannCheck
@@ -52,7 +48,6 @@ typedef struct PipeannCheck
 	PipeannColumns columns;		/* of the index */
 	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
 	MemoryContext scratch;		/* for the check of one slot or row */
-	PipeannCheckWalk *walk;		/* private to verify.c */
 	PipeannTidSet *set;			/* private to rows.c */
 } PipeannCheck;
 
@@ -63,8 +58,7 @@ typedef void (*PipeannCheckVisit) (PipeannCheck *check, uint32 id,
 extern void PipeannCheckReport(const PipeannCheck *check, uint32 id,
 							   const char *what);
 extern void PipeannCheckRefresh(PipeannCheck *check);
-extern void PipeannCheckSweep(PipeannCheck *check, uint8 *wanted,
-							  PipeannCheckVisit visit);
+extern void PipeannCheckSweep(PipeannCheck *check, PipeannCheckVisit visit);
 extern bool PipeannCheckReadSlot(const PipeannCheck *check, uint32 id,
 								 PipeannSlot *slot);
 

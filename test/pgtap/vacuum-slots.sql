@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION graph_pages(index regclass) RETURNS bigint LANGUAGE s
 	'SELECT (pipeann_index_info(index)).graph_pages';
 CREATE OR REPLACE FUNCTION nodes(index regclass) RETURNS bigint LANGUAGE sql AS
 	'SELECT (pipeann_index_info(index)).nodes';
--- The index is whole, and every node can be reached: a warning would be an error.
+-- The index is whole.
 CREATE OR REPLACE FUNCTION is_sound(index regclass) RETURNS bool LANGUAGE plpgsql AS $$
 DECLARE
 	checked bigint;

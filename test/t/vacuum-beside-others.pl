@@ -26,7 +26,7 @@ $replica->start;
 create_items($primary, 'source', $vectors, index => '');
 create_items($primary, 'items', [ @$vectors[ 0 .. 5999 ] ]);
 
-# Answers, soundness, reachability, here and on the replica. $dead: nodes
+# Answers and soundness, here and on the replica. $dead: nodes
 # without rows there may be.
 sub check_all
 {
@@ -41,7 +41,6 @@ sub check_all
 		my $vectors = $session->row('SELECT count(DISTINCT v) FROM items');
 
 		is($answer->{error}, undef, "$where: the index is sound");
-		is("@{ $answer->{notices} }", '', "$where: every node can be reached");
 		cmp_ok($answer->{rows}[0], '<=', $vectors + $dead, "$where: no more nodes without rows than $dead");
 		is(info($session, 'items_v', 'nodes'), $answer->{rows}[0], "$where: nodes are counted right") unless $dead > 300;
 		cmp_ok(found_rate($session, 'items', 'SELECT id, v FROM items WHERE id % 4 = 0'), '>=', 0.997, "$where: rows are found");
@@ -172,8 +171,7 @@ cmp_ok(scalar @missed, '<=', 6, 'of 108,000 rows in waning tables each but a few
 	$session->rows('RESET client_min_messages');
 	cmp_ok($linked // 0, '>', 300, 'groups: many nodes are linked again');
 	cmp_ok($passes // 1000, '<', 40, 'groups: in few passes');
-	my $answer = $session->ask("SELECT pipeann_check('groups_v')");
-	is("@{ $answer->{notices} }", '', 'groups: every node can be reached');
+	ok(!defined $session->ask("SELECT pipeann_check('groups_v')")->{error}, 'groups: the index is sound');
 	$session->close;
 }
 
@@ -191,7 +189,6 @@ for my $index (qw(items_l2 items_ip items_cosine))
 	my $answer = session($primary)->ask("SELECT pipeann_check('$index') < (SELECT count(DISTINCT v) + 60 FROM items)");
 
 	is($answer->{rows}[0], 't', "parallel: $index is sound and clean");
-	is("@{ $answer->{notices} }", '', "parallel: every node of $index can be reached");
 }
 
 is(scalar(grep { !/signal 9/ } crash_lines($primary), crash_lines($replica)), 0, 'no process crashed of itself');

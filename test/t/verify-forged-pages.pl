@@ -133,7 +133,6 @@ forged('neighbour that is an overflow slot', 'bytes',
 forged('self edge', 'items', forge_field('neighbors', sub { $_[0] }, 3), "$named is its own neighbour");
 forged('duplicate', 'items', forge_field('neighbors', sub { $_[1]{neighbors}[0] }, 3), "$named has a neighbour twice");
 forged('degree', 'items', forge_field('degree', 17), "$named has too many neighbours");
-forged('spanning-tree edges', 'items', forge_field('tree_edges', 200), "$named has more spanning-tree edges than edges");
 forged('TID count', 'items', forge_field('ntids', 33), "$named has too many inline TIDs");
 forged('invalid TID', 'items', forge_field('tids', pack('S3', 0, 5, 0), 0), "$named has an invalid heap TID");
 forged('flags', 'items', forge_field('flags', 0x21), "$named has unknown flags");
@@ -198,24 +197,6 @@ for my $length (0, 5, 2001)
 	is(scalar(my @crashed = crash_lines($node, $from)), 0, 'and no process has crashed');
 	delete $path{elements};
 }
-
-# All edges to a node are taken away.
-forged('unreachable node', 'items', sub {
-	my ($pages) = @_;
-	my %entry;
-	for my $block ($pages->of_kind(6)) { $entry{$_} = 1 for unpack 'L*', substr $pages->page($block), 24, 8000; }
-	my $lost = some_node($pages);
-	$lost = some_node($pages) while $entry{$lost};
-	for my $id ($pages->nodes)
-	{
-		my @list = @{ $pages->slot($id)->{neighbors} };
-		my ($at) = grep { $list[$_] == $lost } 0 .. $#list;
-		next unless defined $at;
-		$pages->set($id, 'neighbors', $list[-1], $at);
-		$pages->set($id, 'degree', $#list);
-	}
-	return ($lost, $pages->block_of($lost));
-}, "$named cannot be reached");
 
 forged('wrong code', 'items', sub {
 	my ($pages) = @_;
