@@ -14,8 +14,7 @@
 
 /*
  * Bounds of the automatic code size, in bytes: beyond the middle one a byte stands for four
- * dimensions, beyond the last one for eight (docs/decisions.md, "Codes of wide vectors" and
- * "Bytes of a code, once more").
+ * dimensions, beyond the last one for eight (docs/decisions.md, "Bytes of a code").
  */
 #define MIN_AUTO_BYTES 16
 #define MIDDLE_AUTO_BYTES 96
