@@ -74,6 +74,8 @@ extern void PipeannLetInsertsIn(Relation index, bool cancellable);
 
 /* vector.c */
 extern PipeannMetric PipeannIndexMetric(Relation index);
+/* Vectors shorter than this have the aux of those as long, the largest finite number. */
+#define PIPEANN_LEAST_NORM (1.0 / FLT_MAX)
 extern double PipeannNorm(const float *x, int dim);
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
 extern void PipeannQueryOf(const PipeannLayout *l, const float *x, float *to);

@@ -61,26 +61,25 @@ AddNode(PipeannLinkSet *set, uint32 id, void *vector, const void *from)
 }
 
 /*
- * Search for the nodes nearest to query[dim], normalised for cosine; without
- * codes, for all nodes. near is the layout that gives the metric; it has to stay
+ * Search for the nodes nearest to query[dim], normalised for cosine; if exact is set or
+ * there are no codes, for all nodes. near is the layout that gives the metric; it has to stay
  * as long as the search is used. Of params the caller sets ef, the distance of
  * out-of-line vectors and, if there is one, the node at which the search ends.
  */
 PipeannSearch *
 PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
-				  PipeannPageSource *source, const float *query,
+				  PipeannPageSource *source, const float *query, bool exact,
 				  PipeannSearchParams params)
 {
 	PipeannSearch *search = PipeannReuseSearch();
 
+	exact |= view->cache == NULL;
 	params.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE];
 	params.disabled = PipeannListsExchange(view) ? 0 : PIPEANN_NODE_HITS;
 	params.near_pages = PipeannHasBytes(view) ? 0 : PIPEANN_NEAR_PAGES;
 	params.max_pages = PG_INT32_MAX;
-	PipeannSearchBegin(search, near,
-					   view->cache != NULL ? &view->codes : NULL, source,
-					   query, &params);
-	if (view->cache != NULL)
+	PipeannSearchBegin(search, near, exact ? NULL : &view->codes, source, query, &params);
+	if (!exact)
 		(void) PipeannSearchRun(search);
 	else
 		PipeannSearchExact(search,

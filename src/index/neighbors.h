@@ -93,7 +93,7 @@ PipeannLinkList(const PipeannLayout *l, const PipeannLinkSet *set, int i)
 extern PipeannSearch *PipeannLinkSearch(const PipeannIndexView *view,
 										const PipeannLayout *near,
 										PipeannPageSource *source,
-										const float *query,
+										const float *query, bool exact,
 										PipeannSearchParams params);
 extern PipeannLinkSet *PipeannLinkCandidates(const PipeannIndexView *view,
 											 PipeannSearch *search,

@@ -53,7 +53,7 @@ PipeannAux(PipeannMetric metric, double norm, float max_norm)
 	switch (metric)
 	{
 		case PIPEANN_COSINE:
-			return norm > 0 ? (float) (1 / norm) : 0;
+			return norm > 0 ? (float) (1 / Max(norm, PIPEANN_LEAST_NORM)) : 0;
 		case PIPEANN_IP:
 			rest = (double) max_norm * max_norm - norm * norm;
 			return rest > 0 ? (float) sqrt(rest) : 0;
@@ -62,14 +62,14 @@ PipeannAux(PipeannMetric metric, double norm, float max_norm)
 	}
 }
 
-/* out[dim] = x / |x|, or x itself if that is zero. */
+/* out[dim] = x / |x|; shorter if its aux is. */
 static void
 Normalize(const float *x, int dim, float *out)
 {
-	double		norm = PipeannNorm(x, dim);
+	double		norm = Max(PipeannNorm(x, dim), PIPEANN_LEAST_NORM);
 
 	for (int i = 0; i < dim; i++)
-		out[i] = norm > 0 ? (float) (x[i] / norm) : x[i];
+		out[i] = (float) (x[i] / norm);
 }
 
 /*

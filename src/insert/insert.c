@@ -339,10 +339,14 @@ EncodeBySearch(InsertState *state, const PipeannSearch *search)
 											   state->vector_code);
 }
 
+/* Of elements below and above these, squares in single precision are lost. */
+#define LEAST_NORM 1e-18
+#define MOST_NORM 1e18
+
 /*
  * Candidates for neighbours; or NULL when a node with this very vector is met: the
  * search ends there, and state->equal is the node. With ends_at NULL there is no such
- * end.
+ * end. To vectors of a length whose squares are lost neither codes nor edges lead.
  */
 static PipeannLinkSet *
 FindCandidates(InsertState *state, PipeannMatches ends_at)
@@ -357,11 +361,13 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 		.ends_at = ends_at,
 		.ends_at_arg = state
 	};
+	bool		exact = (state->norm > 0 && state->norm < LEAST_NORM) ||
+		state->norm > MOST_NORM;
 	PipeannSearch *search;
 	PipeannLinkSet *set = NULL;
 
 	state->equal = PIPEANN_INVALID_ID;
-	search = PipeannLinkSearch(view, &state->near, source, state->query, params);
+	search = PipeannLinkSearch(view, &state->near, source, state->query, exact, params);
 	if (state->equal == PIPEANN_INVALID_ID)
 	{
 		set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);

@@ -7,6 +7,7 @@
  */
 #include "pq/pq.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "base/random.h"
@@ -332,30 +333,31 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 }
 
 /*
- * What rounding a centroid to half precision moves it by, of its length; and what is lost of
- * sums of single precision.
+ * What rounding an element of a centroid to half precision moves it by: this part of it, or
+ * this much where it is subnormal.
  */
 #define HALF_ERROR (1.0 / 2048)
-#define SUM_ERROR 1e-6
+#define SUBNORMAL_ERROR (1.0 / (1 << 25))
 
 /* Of the numbers in a row as many are compared at once. */
 #define LANES 16
 
 /*
  * What a row of a table may have for the centroid nearest to x[len], if the least in it is
- * `least`: both may have moved by rounding.
+ * `least`: both may have moved by rounding. Infinity if the row does not tell.
  */
 static float
-MostInRow(const float *x, int len, float least)
+MostInRow(const PipeannPq *pq, const float *x, int len, float least)
 {
-	double		distance = sqrt(Max(least, 0));
+	double		most = sqrt(least);
 	double		square = 0;
-	double		most;
 
-	for (int d = 0; d < len; d++)
-		square += x[d] * x[d];
-	most = distance + 4 * HALF_ERROR * (sqrt(square) + distance);
-	return (float) ((1 + SUM_ERROR) * most * most);
+	for (int d = 0; pq->halves != NULL && d < len; d++)
+		square += (double) x[d] * x[d];
+	if (pq->halves != NULL)
+		most += 4 * (HALF_ERROR * (sqrt(square) + most) + SUBNORMAL_ERROR * sqrt(len));
+	/* sums of squares in single precision, which may be subnormal, too */
+	return (float) ((1 + (len + 4) * FLT_EPSILON) * most * most + 2 * len * FLT_MIN * FLT_EPSILON);
 }
 
 /* Which numbers of a row are no more than most; returns how many. */
@@ -377,7 +379,7 @@ NearestAmong(const PipeannPq *pq, int j, const float *x, const uint8 *among, int
 			 float *distance)
 {
 	const float *centroids = pq->centroids + pq->offset[j];
-	uint8		nearest = 0;
+	uint8		nearest = among[0];
 
 	*distance = INFINITY;
 	for (int i = 0; i < n; i++)
@@ -428,7 +430,7 @@ PipeannPqEncodeByTable(const PipeannPq *pq, const float *x, const float *table,
 		least = lanes[0];
 		for (int k = 1; k < LANES; k++)
 			least = Min(least, lanes[k]);
-		n = FindInRow(row, lanes, MostInRow(part, pq->len[j], least), found);
+		n = FindInRow(row, lanes, MostInRow(pq, part, pq->len[j], least), found);
 		distance = least;
 		code[j] = n == 1 ? found[0] :
 			NearestAmong(pq, j, part, found, n, &distance);

@@ -892,7 +892,7 @@ LinkBySearch(Reach *reach, uint32 id, const PipeannSlot *slot)
 	PipeannVectorUnpack(PipeannSlotVector(&near, slot), near.storage, near.dim,
 						query);
 	PipeannQueryOf(&near, query, query);
-	search = PipeannLinkSearch(view, &near, source, query, params);
+	search = PipeannLinkSearch(view, &near, source, query, false, params);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	while (!linked && (result = PipeannSearchPop(search)) != NULL)

@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "access/htup_details.h"
@@ -214,7 +215,7 @@ AuxIsRight(const PipeannCheck *check, const PipeannSlot *slot,
 		return slot->aux == 0;
 	if (value->norm <= NormError(value, l->dim))
 		return slot->aux > 0;
-	return fabs(slot->aux * value->norm - 1) <=
+	return fabs(slot->aux / PipeannAux(l->metric, value->norm, 0) - 1) <=
 		1.001 * NormError(value, l->dim) / value->norm;
 }
 
@@ -235,22 +236,24 @@ Distance(const PipeannPq *pq, int subvector, int code, const float *x)
 }
 
 /*
- * A vector that errs by e may be nearer to another centroid by 2 e. scale is
- * the norm that normalising divided by.
+ * A vector that errs by e may be nearer to another centroid by 2 e. scale is the norm that
+ * normalising divided by. Codes are chosen by squares in single precision, of which some are
+ * subnormal, and those that are infinite are all alike.
  */
 static bool
 SubvectorIsRight(const PipeannPq *pq, int subvector, const Value *value,
 				 const float *x, double scale, uint8 code, uint8 nearest)
 {
-	double		norm = PipeannNorm(x + pq->start[subvector],
-								   pq->len[subvector]);
+	int			len = pq->len[subvector];
+	double		norm = PipeannNorm(x + pq->start[subvector], len);
 	double		error = value->relative * norm +
-		(value->absolute * sqrt(pq->len[subvector]) + value->anywhere) / scale;
+		(value->absolute * sqrt(len) + value->anywhere) / scale;
 	double		have = Distance(pq, subvector, code, x);
 	double		want = Distance(pq, subvector, nearest, x);
 
-	return have <= want * (1 + DISTANCE_ERROR) + 2 * error +
-		FLOAT_ERROR * norm;
+	return have <= want * (1 + DISTANCE_ERROR + len * FLT_EPSILON) + 2 * error +
+		FLOAT_ERROR * norm + 2 * sqrt(len * (double) FLT_MIN * FLT_EPSILON) ||
+		want * want >= FLT_MAX * (1 - DISTANCE_ERROR);
 }
 
 static bool
@@ -270,8 +273,9 @@ IsCodeOf(const PipeannCheck *check, const Value *value, const float *x,
 		/* one of which only a part is in the slot is coded as that part */
 		scale = PipeannIsSparse(view->meta.layout.storage) ? value->norm :
 			PipeannNorm(x, pq->dim);
+		scale = Max(scale, PIPEANN_LEAST_NORM);
 		for (int i = 0; i < pq->dim; i++)
-			normalized[i] = scale > 0 ? (float) (x[i] / scale) : x[i];
+			normalized[i] = (float) (x[i] / scale);
 		point = normalized;
 	}
 	(void) PipeannPqEncode(pq, point, want);
