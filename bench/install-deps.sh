@@ -12,6 +12,7 @@ for argument in "$@"; do
 	case $argument in
 	--quick | report | own) NAMES= ;;
 	ablation) NAMES=glove100 ;;
+	gate) NAMES=fashion,glove100,minilm,minilm1536,siftdense ;;
 	grown) NAMES=fashion ;;
 	filters) NAMES=glove100,sift,minilm ;;
 	writes) NAMES=glove ;;
@@ -35,6 +36,7 @@ makes() {
 }
 
 GROUPS_WANTED=(bench)
+if [ "${1:-}" = gate ]; then GROUPS_WANTED+=(gate); fi
 if makes sift || makes siftdense; then GROUPS_WANTED+=(sift); fi
 if makes glove100; then GROUPS_WANTED+=(glove100); fi
 exec "$ROOT/scripts/install-deps.sh" "${GROUPS_WANTED[@]}"

@@ -2,8 +2,8 @@
 # install-deps.sh [GROUP...]
 #	Installs what building, testing and the demo need, and nothing that is there
 #	already: run it as often as you like; when all is there it needs no network.
-#	Groups: bench (plots), clients (Rails, where Debian has it), sift and glove100 (what
-#	makes those data sets).
+#	Groups: bench (plots), clients (Rails, where Debian has it), gate (valgrind), sift and
+#	glove100 (what makes those data sets).
 #	It starts no server and creates no database cluster.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -100,10 +100,11 @@ for group in "$@"; do
 	case $group in
 	bench) need python3-matplotlib ;;
 	sift) need python3-opencv ;;
+	gate) need valgrind ;;
 	# Debian has it from 14 on
 	clients) [ -z "$(apt-cache madison ruby-neighbor 2>/dev/null)" ] || need ruby-neighbor ruby-activerecord ruby-pg ;;
 	glove100) command -v npm >/dev/null || need npm ;;
-	*) die "no group $group: bench clients sift glove100" ;;
+	*) die "no group $group: bench clients gate glove100 sift" ;;
 	esac
 done
 
