@@ -245,7 +245,8 @@ CREATE FUNCTION @extschema@.pipeann_last_search(
 	OUT rounds pg_catalog.int8,
 	OUT wait_us pg_catalog.int8,
 	OUT retries pg_catalog.int8,
-	OUT rows_out_of_order pg_catalog.int8)
+	OUT rows_out_of_order pg_catalog.int8,
+	OUT code_scans pg_catalog.int8)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION @extschema@.pipeann_last_search() IS

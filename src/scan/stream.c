@@ -687,21 +687,23 @@ MostReturnable(const PipeannScan *state)
 		return state->taken >= PIPEANN_EARLY_RESULTS &&
 			(state->recheck || state->nheld > 0) ?
 			state->taken + 1 : PIPEANN_EARLY_RESULTS;
-	if (pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT)
+	if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF)
 		return facts.explored;
-	return facts.is_code_scan ? PG_UINT64_MAX :
+	if (facts.is_code_scan)
+		return PG_UINT64_MAX;
+	return pipeann_iterative_scan == PIPEANN_ITERATIVE_RELAXED ? facts.explored :
 		facts.explored / PIPEANN_STRICT_PART;
 }
 
-/* In strict order a search that can tell says when a nearer row may come. */
+/* A search that can tell says when a nearer row may come, or when that is likely. */
 static bool
 IsInOrder(PipeannScan *state)
 {
 	const PipeannResult *next = PipeannSearchPeek(state->search);
 
-	return pipeann_iterative_scan != PIPEANN_ITERATIVE_STRICT || next == NULL ||
+	return pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF || next == NULL ||
 		PipeannSearchTell(state->search).ended_early ||
-		next->most <= PipeannSearchReadTo(state->search);
+		next->most <= PipeannSearchReadTo(state->search, pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT);
 }
 
 /* Whether a search that goes through all codes has read what a condition may want. */
@@ -709,7 +711,7 @@ bool
 PipeannStreamHasAll(PipeannScan *state)
 {
 	return !isinf(state->most) && PipeannSearchTell(state->search).is_code_scan &&
-		PipeannSearchReadTo(state->search) > state->most;
+		PipeannSearchReadTo(state->search, true) > state->most;
 }
 
 /*
@@ -723,7 +725,7 @@ IsBeyondTooSoon(PipeannScan *state)
 	PipeannSearchFacts facts = PipeannSearchTell(state->search);
 
 	return next != NULL && next->dist > state->most && !facts.ended_early &&
-		(facts.is_code_scan ? next->most > PipeannSearchReadTo(state->search) :
+		(facts.is_code_scan ? next->most > PipeannSearchReadTo(state->search, true) :
 		 state->taken >= facts.explored / PIPEANN_STRICT_PART);
 }
 

@@ -25,10 +25,11 @@
  */
 
 /*
- * So many are kept at first, of which half are surely the nearest, and so many times
- * more each time that it was not enough.
+ * Nodes kept at first, of which half are surely the nearest; more after a walk, which has
+ * explored most of the nearest. Each time that this was not enough GROWTH times as many are.
  */
 #define FIRST_KEPT 256
+#define KEPT_OF_EXPLORED 8
 #define GROWTH 4
 
 /* By so much, relatively, sums of a few hundred floats may be wrong. */
@@ -192,26 +193,6 @@ CollectAll(PipeannSearch *search, Batch *batch, uint32 n)
 	}
 }
 
-/* All that have a code: a slot that a build has left free has one of zeroes. */
-static void
-CollectCoded(PipeannSearch *search, Batch *batch)
-{
-	const PipeannCodes *codes = search->codes;
-
-	for (uint32 id = 0; id < codes->ncodes; id++)
-	{
-		const uint8 *code = PipeannCodeAt(codes, id);
-		int			j = 0;
-
-		if (id % BATCH == 0)
-			CHECK_FOR_INTERRUPTS();
-		while (j < codes->pq.nsubvectors && code[j] == 0)
-			j++;
-		if (j < codes->pq.nsubvectors)
-			Collect(search, batch, id);
-	}
-}
-
 /* Find the nearest behind the last one found, of which so many may be kept. */
 static void
 FindNearest(PipeannSearch *search, uint64 size)
@@ -231,8 +212,6 @@ FindNearest(PipeannSearch *search, uint64 size)
 		CollectAll(search, &batch, search->params.nwanted_nodes);
 	else if (search->params.code_filter != NULL)
 		CollectPassing(search, &batch);
-	else if (!search->scans_codes)
-		CollectCoded(search, &batch);
 	else
 		CollectAll(search, &batch, search->codes->ncodes);
 	if (order->passing == 0 && batch.n <= Min(FEW, search->params.ef))
@@ -246,44 +225,6 @@ FindNearest(PipeannSearch *search, uint64 size)
 	}
 	AddBatch(search, &batch);
 	HeapMake(order->items, order->n);
-}
-
-/* The same, of all. */
-static void
-FindNearestOfAll(PipeannSearch *search, uint64 size)
-{
-	PipeannCodeOrder *order = &search->code_order;
-
-	order->last.dist = -INFINITY;
-	order->last.id = 0;
-	order->has_table = order->unordered = false;
-	FindNearest(search, size);
-}
-
-/*
- * Make the nearest nodes candidates for later, in a search that goes on: edges may lead from
- * one group to another past a third. More of them than it explores until it does this again.
- */
-void
-PipeannMeetNearest(PipeannSearch *search)
-{
-	const PipeannCodeOrder *order = &search->code_order;
-	uint64		size = 2 * (PIPEANN_MEET_GROWTH * search->explored + PipeannListEf(search));
-	int			n = 0;
-
-	if (PIPEANN_PLANTED("group"))
-		return;
-	search->met_at = search->explored;
-	FindNearestOfAll(search, Min(size, (uint64) search->codes->ncodes + 1));
-	for (uint64 i = 0; i < order->n; i++)
-	{
-		n = PipeannBatchAdd(search, n, order->items[i].id);
-		if (n < search->batch_size)
-			continue;
-		PipeannDiscardBatch(search, n);
-		n = 0;
-	}
-	PipeannDiscardBatch(search, n);
 }
 
 /* Whether any is left; if so it is items[0]. */
@@ -306,10 +247,11 @@ HasNext(PipeannSearch *search)
 #define MOST_LISTS 20
 
 /*
- * By so many standard deviations a code errs hardly ever. Fewer errors than these
- * tell nothing.
+ * Standard deviations by which a code errs hardly ever, and by which most err less. Fewer
+ * errors than these tell nothing.
  */
-#define SURE_DEVIATIONS 5
+#define SURE_DEVIATIONS 6
+#define LIKELY_DEVIATIONS 1
 #define FEWEST_ERRORS 10
 
 /* Nodes that a run reads of sparse vectors; more if not all match that pass. */
@@ -327,6 +269,7 @@ MostOfSparse(const PipeannSearch *search)
 static void
 Begin(PipeannSearch *search)
 {
+	PipeannCodeOrder *order = &search->code_order;
 	const PipeannCodeFilter *filter = search->params.code_filter;
 	double		precision = search->params.wanted_nodes != NULL || filter == NULL ?
 		1 : filter->precision;
@@ -334,9 +277,13 @@ Begin(PipeannSearch *search)
 	search->scans_codes = search->code_scan_begun = true;
 	search->counters->code_scans++;
 	search->params.disabled |= PIPEANN_PAGE_MATES;
-	FindNearestOfAll(search, PipeannScansSparse(search) ?
-					 Max(FIRST_KEPT, 2 * GROWTH * MostOfSparse(search)) :
-					 (uint64) (FIRST_KEPT / Max(precision, 0.01)));
+	order->last.dist = -INFINITY;
+	order->last.id = 0;
+	order->has_table = order->unordered = false;
+	FindNearest(search, PipeannScansSparse(search) ?
+				Max(FIRST_KEPT, 2 * GROWTH * MostOfSparse(search)) :
+				Max((uint64) (FIRST_KEPT / Max(precision, 0.01)),
+					KEPT_OF_EXPLORED * search->explored));
 }
 
 /*
@@ -512,12 +459,12 @@ PipeannRunCodeScan(PipeannSearch *search)
 }
 
 /*
- * The order key up to which no result is to be expected that was not found. Only a
+ * The order key up to which no result is to be expected that was not found, or few are. Only a
  * search that goes through matching nodes in the order of their codes can tell, others
  * say infinity. So does one that has read them all.
  */
 float
-PipeannSearchReadTo(PipeannSearch *search)
+PipeannSearchReadTo(PipeannSearch *search, bool surely)
 {
 	const PipeannSample *errors = &search->code_scan_errors;
 
@@ -526,7 +473,7 @@ PipeannSearchReadTo(PipeannSearch *search)
 	if (errors->n < FEWEST_ERRORS)
 		return -FLT_MAX;
 	return search->code_order.items[0].dist -
-		PipeannSampleBound(errors, SURE_DEVIATIONS);
+		PipeannSampleBound(errors, surely ? SURE_DEVIATIONS : LIKELY_DEVIATIONS);
 }
 
 /*

@@ -193,15 +193,11 @@ ShouldScanCodesUnread(const PipeannSearch *search)
 		reads * READ_COST > CodeScanCost(search) + READS_OF_CODE_SCAN * READ_COST;
 }
 
-/*
- * Whether a search that walks has explored so much that to go through all codes takes less,
- * and PIPEANN_MEET_GROWTH times as much as when it last did.
- */
+/* Whether a search that walks has explored so much that to go through all codes takes less. */
 static bool
 HasGoneFar(const PipeannSearch *search)
 {
-	return search->explored >= PIPEANN_MEET_GROWTH * search->met_at &&
-		(double) search->explored * EXPLORE_COST > CodeScanCost(search);
+	return (double) search->explored * EXPLORE_COST > CodeScanCost(search);
 }
 
 /*
@@ -875,8 +871,6 @@ Continue(PipeannSearch *search)
 		PipeannSearchReleasePages(search);
 	if (search->nelsewhere > 0)
 		PipeannReopenElsewhere(search);
-	if (HasGoneFar(search))
-		PipeannMeetNearest(search);
 	if (!PipeannListRefill(search))
 		return false;
 	for (int i = 0; i < search->pool.count; i++)
@@ -986,7 +980,7 @@ PipeannSearchRun(PipeannSearch *search)
 		return ScanRest(search);	/* a group may be nearer, and the way to it not */
 	else if (search->termination.on)
 		PipeannListForgetEarlyEnd(search);
-	else if ((search->params.code_filter != NULL && HasGoneFar(search)) || !Continue(search))
+	else if (HasGoneFar(search) || !Continue(search))
 		return ScanRest(search);
 	if (search->params.together != NULL)
 		RunTogether(search->params.together, search);
@@ -1015,7 +1009,7 @@ PipeannSearchTrusted(PipeannSearch *search)
 		return own->count > last ? own->nearest[last].dist : -FLT_MAX;
 	if (search->code_scan_begun)
 		return PipeannScansSparse(search) ? PipeannSparseTrusted(search) :
-			PipeannSearchReadTo(search);
+			PipeannSearchReadTo(search, true);
 	if (own->on && search->reads > 0)
 		return together->nnearest > last ? together->nearest[last] : -FLT_MAX;
 	length = Min(length - length / PIPEANN_FARTHEST_PART, together->ncodes);

@@ -229,7 +229,7 @@ extern float PipeannExactDistance(const PipeannLayout *layout,
 #define PIPEANN_SPARSE_READ 6
 
 /* code_scan.c */
-extern float PipeannSearchReadTo(PipeannSearch *search);
+extern float PipeannSearchReadTo(PipeannSearch *search, bool surely);
 
 /* The cost of filter strategies, for the planner as well (engine.c). */
 extern double PipeannCodeScanCost(double nodes, int columns, double share);

@@ -105,7 +105,6 @@ struct PipeannSearch
 	uint32		nunscored;
 	uint64		explored;		/* nodes with rows that were explored */
 	uint64		matching;		/* those of them that may be results */
-	uint64		met_at;			/* explored when it last met what is nearest */
 	int			nentry_pages;	/* entry points whose page-mates are no
 								 * candidates yet */
 	PipeannSample distances;	/* exact ones, of nodes scored when explored */
@@ -172,15 +171,8 @@ extern void PipeannResultsAdd(PipeannResults *results,
  */
 #define PIPEANN_FARTHEST_PART 4
 
-/*
- * A search that goes on meets the nearest of all each time that it has explored so many times
- * as much: PipeannMeetNearest().
- */
-#define PIPEANN_MEET_GROWTH 4
-
 /* code_scan.c */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
-extern void PipeannMeetNearest(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
 extern float PipeannSparseTrusted(PipeannSearch *search);
 

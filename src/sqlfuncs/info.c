@@ -158,11 +158,13 @@ Datum
 pipeann_last_search(PG_FUNCTION_ARGS)
 {
 	TupleDesc	desc = ResultDesc(fcinfo);
-	Datum		values[12];
-	bool		nulls[12] = {0};
+	Datum		values[13];
+	bool		nulls[13] = {0};
+	int			n = 1;
 
 	values[0] = CStringGetTextDatum(PipeannPolicies[PipeannLastMode]->name);
-	(void) CounterColumns(&PipeannLastCounters, values + 1);
+	n += CounterColumns(&PipeannLastCounters, values + n);
+	values[n] = Int64GetDatum((int64) PipeannLastCounters.code_scans);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
