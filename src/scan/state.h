@@ -113,11 +113,9 @@ typedef struct PipeannScan
 								 * row, or infinity */
 	bool		beyond;			/* the next row is there */
 	bool		comparable;		/* rows have an order */
-	bool		holds_back;		/* results in doubt, not the executor */
 	pairingheap *known;			/* results whose distances are exact; or NULL */
-	uint32		nheld;			/* of these, held back */
-	uint32		held;			/* rows that the executor may hold back */
-	bool		recheck;		/* it has to compare the current rows */
+	struct TupleTableSlot *table_row;	/* whose vector is read; or NULL */
+	struct IndexFetchTableData *table_fetch;	/* by which it is read */
 	PipeannKilledRows killed;
 	PipeannPrefetch prefetch;
 

@@ -336,23 +336,30 @@ bool
 PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
 				   const PipeannLayout *l, float *x)
 {
-	Relation	table = scan->heapRelation;
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
-												  "pipeann table row",
-												  ALLOCSET_SMALL_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	IndexFetchTableData *fetch = table_index_fetch_begin(table);
-	TupleTableSlot *slot = table_slot_create(table, NULL);
+	PipeannScan *state = scan->opaque;
+	MemoryContext old = MemoryContextSwitchTo(state->context);
+	MemoryContext context;
 	ItemPointerData at = *tid;
 	bool		again = false;
 	bool		dead = false;
 	bool		found;
 
-	found = table_index_fetch_tuple(fetch, &at, scan->xs_snapshot, slot,
-									&again, &dead) &&
-		CopyVector(scan->indexRelation, slot, l, x);
-	ExecDropSingleTupleTableSlot(slot);
-	table_index_fetch_end(fetch);
+	if (state->table_row == NULL)
+	{
+		/* no reference to the table's own descriptor: nobody would give it up */
+		state->table_row =
+			MakeSingleTupleTableSlot(CreateTupleDescCopyConstr(RelationGetDescr(scan->heapRelation)),
+									 table_slot_callbacks(scan->heapRelation));
+		state->table_fetch = table_index_fetch_begin(scan->heapRelation);
+	}
+	context = AllocSetContextCreate(state->context, "pipeann table row",
+									ALLOCSET_SMALL_SIZES);
+	MemoryContextSwitchTo(context);
+	found = table_index_fetch_tuple(state->table_fetch, &at, scan->xs_snapshot,
+									state->table_row, &again, &dead) &&
+		CopyVector(scan->indexRelation, state->table_row, l, x);
+	ExecClearTuple(state->table_row);
+	table_index_fetch_reset(state->table_fetch);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return found;
@@ -391,14 +398,12 @@ TableVectorOf(IndexScanDesc scan, const PipeannIndexView *view,
 /*
  * Results whose exact distances are known, nearest first.
  *
- * Of a rounded vector only bounds of its distance are known. In a plain index
- * scan the executor computes the distance of a row whose order is in doubt, and
- * holds it back. Where it does not (holds_back) the scan itself does, until no
- * nearer one can come.
+ * Of a rounded vector only bounds of its distance are known. A result whose order is in
+ * doubt is held back here, at the distance of its vector in the table, until no nearer one
+ * can come: as many as are nearer to each other than rounding tells. (The executor would
+ * compare rows, too, but keeps a copy of each whole row, and 16.14, 18 and index-only scans
+ * do not give it back as what it was.)
  */
-
-/* The most results that the scan holds back, or rows that the executor does. */
-#define PIPEANN_MOST_HELD 1000
 
 typedef struct Known
 {
@@ -447,7 +452,6 @@ PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
 		PipeannWholeDistance(l, state->query, x, PipeannAux(l->metric, norm, 0));
 	memcpy(known->rows, rows.rows, rows.bytes);
 	pairingheap_add(state->known, &known->node);
-	state->nheld += result->id != PIPEANN_INVALID_ID;
 }
 
 static Known *
@@ -513,8 +517,7 @@ MostKey(const PipeannScan *state)
 
 /*
  * Take the nearest known result, if it comes before the search's next one, which may
- * be NULL, and within the distance bound. Where thousands of nodes are nearer to each
- * other than half precision can tell, a LIMIT must not have all of them read.
+ * be NULL, and within the distance bound.
  */
 static Known *
 TakeKnown(PipeannScan *state, const PipeannResult *next)
@@ -522,11 +525,9 @@ TakeKnown(PipeannScan *state, const PipeannResult *next)
 	Known	   *known = NearestKnown(state);
 
 	if (known == NULL || known->result.dist > Bound(state) ||
-		(next != NULL && known->result.dist > next->dist &&
-		 state->nheld < PIPEANN_MOST_HELD))
+		(next != NULL && known->result.dist > next->dist))
 		return NULL;
 	(void) pairingheap_remove_first(state->known);
-	state->nheld -= known->result.id != PIPEANN_INVALID_ID;
 	return known;
 }
 
@@ -542,19 +543,7 @@ StoreDistance(const PipeannScan *state, double value)
 	Oid			type = FLOAT8OID;
 	IndexOrderByDistance distance = {.value = value};
 
-	index_store_float8_orderby_distances(state->scan, &type, &distance,
-										 state->recheck);
-}
-
-/* The next rows are not compared, and come after those that were. */
-static void
-EndComparing(PipeannScan *state)
-{
-	state->recheck = false;
-	state->held = 0;
-	StoreDistance(state,
-				  PipeannSqlDistance(state->view.meta.layout.metric,
-									 state->farthest));
+	index_store_float8_orderby_distances(state->scan, &type, &distance, false);
 }
 
 /*
@@ -571,39 +560,6 @@ IsInDoubt(PipeannScan *state, const PipeannResult *result)
 		(result->dist <= state->farthest ||
 		 (next != NULL && next->dist <= result->most) ||
 		 (known != NULL && known->result.dist <= result->most));
-}
-
-/*
- * Tell the executor a result's distance, or the least that it may be: then it computes
- * the distance itself, and holds the row back until bounds have grown past it.
- *
- * Where thousands of rows are nearer to each other than half precision can
- * tell, a LIMIT must not have all of them sorted: at most PIPEANN_MOST_HELD at a time
- * are.
- */
-static void
-SetDistance(PipeannScan *state, const PipeannResult *result)
-{
-	bool		in_doubt = IsInDoubt(state, result);
-
-	state->farthest = Max(state->farthest, result->most);
-	state->recheck = in_doubt && state->held < PIPEANN_MOST_HELD;
-	if (state->recheck)
-	{
-		state->held += result->nrows;
-		StoreDistance(state,
-					  PipeannBoundsFloor(PipeannSearchTell(state->search).bounds,
-										 result->dist, result->most));
-	}
-	else if (in_doubt)
-		EndComparing(state);
-	else
-	{
-		state->held = 0;
-		StoreDistance(state,
-					  PipeannSqlDistance(state->view.meta.layout.metric,
-										 result->dist));
-	}
 }
 
 /*
@@ -673,19 +629,20 @@ PipeannStreamSearched(PipeannScan *state)
  * How many results may be returned before the search has to go on: in strict order
  * the nearer half of the explored nodes, as a nearer row that is found later is lost.
  *
- * A search that has ended early does not go on just because the executor or the
- * scan holds rows back until a row comes that is surely farther.
+ * A search that has ended early does not go on just because the scan holds rows back
+ * until a row comes that is surely farther.
  */
 static uint64
 MostReturnable(const PipeannScan *state)
 {
 	PipeannSearchFacts facts = PipeannSearchTell(state->search);
+	const Known *known = NearestKnown(state);
 
 	if (facts.together)
 		return PG_UINT64_MAX;
 	if (facts.ended_early)
 		return state->taken >= PIPEANN_EARLY_RESULTS &&
-			(state->recheck || state->nheld > 0) ?
+			known != NULL && known->result.id != PIPEANN_INVALID_ID ?
 			state->taken + 1 : PIPEANN_EARLY_RESULTS;
 	if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF)
 		return facts.explored;
@@ -814,14 +771,14 @@ PrefetchRows(PipeannScan *state)
 }
 
 /*
- * Whether a result that was taken is next. One in doubt may be held back, at the
+ * Whether a result that was taken is next. One in doubt is held back, at the
  * distance of its vector as the table has it; it is dropped if the snapshot sees no row
  * of it. One that comes late is not returned, but counted.
  */
 static bool
 IsNext(PipeannScan *state, const PipeannResult *result)
 {
-	if (state->holds_back && IsInDoubt(state, result))
+	if (IsInDoubt(state, result))
 	{
 		PipeannRowList list = PipeannSearchRows(state->search, result);
 
@@ -884,7 +841,8 @@ AddTold(PipeannScan *state, const PipeannResult *told)
 static void
 LoadRows(PipeannScan *state, const PipeannResult *result, PipeannRowList list)
 {
-	SetDistance(state, result);
+	state->farthest = Max(state->farthest, result->most);
+	StoreDistance(state, PipeannSqlDistance(state->view.meta.layout.metric, result->dist));
 	memcpy(state->rows, list.rows, list.bytes);
 	state->next_row = state->rows;
 	state->rows_left = list.n;
@@ -897,16 +855,14 @@ LoadRows(PipeannScan *state, const PipeannResult *result, PipeannRowList list)
 }
 
 static void
-LoadKnown(PipeannScan *state, Known *known, const PipeannResult *next)
+LoadKnown(PipeannScan *state, Known *known)
 {
 	const PipeannResult *result = &known->result;
 	PipeannRowList list = {known->rows, result->nrows, result->bytes};
 
 	if (IsNext(state, result))
 	{
-		/* one let go as there are too many may be farther than what comes */
-		state->last_dist = next == NULL ? result->dist :
-			Min(result->dist, next->dist);
+		state->last_dist = result->dist;
 		LoadRows(state, result, list);
 	}
 	pfree(known);
@@ -920,7 +876,7 @@ LoadResult(PipeannScan *state)
 	Known	   *known = TakeKnown(state, next);
 
 	if (known != NULL)
-		LoadKnown(state, known, next);
+		LoadKnown(state, known);
 	else if (next != NULL)
 	{
 		PrefetchRows(state);
@@ -946,10 +902,6 @@ LoadExt(PipeannScan *state)
 	state->rows_left = PipeannChainRead(&state->view, &state->chain,
 										state->rows).n;
 	state->next_row = state->rows;
-	if (state->recheck && state->held >= PIPEANN_MOST_HELD)
-		EndComparing(state);
-	else if (state->recheck)
-		state->held += state->rows_left;
 	if (state->replica)
 		PipeannCheckPacking(&state->view);
 }
@@ -969,7 +921,6 @@ PipeannStreamLoad(PipeannScan *state)
 		{
 			state->chain.owner = PIPEANN_INVALID_ID;
 			state->killed.active = false;
-			state->recheck = false;
 			StoreDistance(state, get_float8_nan());
 			return false;
 		}
@@ -1063,39 +1014,11 @@ PipeannScanVector(Oid table, AttrNumber column, ItemPointer tid)
 /* How a stream begins. */
 
 /*
- * Whether this server's executor forgets where a row is that it held back to compare it:
- * 16.14 does, 15.20 and 17.12 do not.
- */
-static bool
-ForgetsPlaces(void)
-{
-	static int	forgets = -1;
-
-	if (forgets < 0)
-	{
-		TupleDesc	desc = CreateTemplateTupleDesc(0);
-		TupleTableSlot *slot = MakeSingleTupleTableSlot(desc, &TTSOpsBufferHeapTuple);
-		HeapTuple	tuple = heap_form_tuple(desc, NULL, NULL);
-
-		ItemPointerSet(&tuple->t_self, 0, FirstOffsetNumber);
-		ExecForceStoreHeapTuple(tuple, slot, true);
-		forgets = !ItemPointerIsValid(&slot->tts_tid);
-		ExecDropSingleTupleTableSlot(slot);
-	}
-	return forgets != 0;
-}
-
-/*
  * Set what a search tells and asks of the stream of its results, in a context with
  * which the row that the scan has come to is forgotten.
  *
  * No rows are asked for if the table's tablespace is not read ahead. Only of heaps is
  * it known that TIDs name blocks.
- *
- * Rows in doubt are held back by the scan itself where the executor does not, in an
- * index-only scan, or forgets where a row is that it held back: FOR UPDATE takes it for an
- * invisible one, and its ctid is none (GiST's scans have the same). 18 does; of 18 whose
- * executor may be of use again none is known.
  */
 void
 PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
@@ -1118,9 +1041,6 @@ PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 	params->settled = PrefetchSettled;
 	params->settled_arg = state;
 	params->most_settled = PrefetchEarly(&state->prefetch);
-	state->holds_back = state->comparable &&
-		PipeannIsRounded(&state->view.meta.layout) &&
-		(state->only != NULL || PG_VERSION_NUM >= 180000 || ForgetsPlaces());
 	state->forget.func = Forget;
 	state->forget.arg = state;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &state->forget);

@@ -1048,7 +1048,6 @@ PipeannSearchTell(const PipeannSearch *search)
 	return (PipeannSearchFacts) {
 		.explored = PipeannScansSparse(search) ? search->matching / PIPEANN_SPARSE_READ :
 			search->matching,
-		.bounds = &search->bounds,
 		.together = search->params.together != NULL,
 		.ended_early = search->termination.on,
 		.is_code_scan = search->code_scan_begun && !PipeannScansSparse(search),

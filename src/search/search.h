@@ -179,7 +179,6 @@ typedef struct PipeannSearchFacts
 {
 	uint64		explored;		/* nodes with rows that may match: as many of the
 								 * best results may be believed */
-	const PipeannBounds *bounds;	/* by which it orders rounded vectors */
 	bool		together;		/* it is one of several */
 	bool		ended_early;	/* the last run did: no more than
 								 * PIPEANN_EARLY_RESULTS results may be believed */

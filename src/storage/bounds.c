@@ -100,32 +100,3 @@ PipeannBoundsOf(const PipeannBounds *bounds, float dist, float error,
 	if (!isfinite(dist) || !isfinite(*least) || !isfinite(*most))
 		*least = *most = dist;
 }
-
-/*
- * A lower bound of a distance whose order key is between least and most, in the
- * distance's own units, which holds for any arithmetic in single precision.
- *
- * A product's margin is |query| times an error of which the share of arithmetic is
- * known: that gives |query| |vector|, or more.
- */
-double
-PipeannBoundsFloor(const PipeannBounds *bounds, float least, float most)
-{
-	double		value = PipeannSqlDistance(bounds->metric, least);
-	double		worst = 4 * (bounds->dim + 16) * EPSILON;
-
-	switch (bounds->metric)
-	{
-		case PIPEANN_L2:
-		case PIPEANN_L1:
-		case PIPEANN_HAMMING:
-		case PIPEANN_SPARSE_L1:
-			return value * (1 - worst);
-		case PIPEANN_COSINE:
-		case PIPEANN_JACCARD:
-			return value - worst;
-		default:
-			return value - worst * ((double) most - least) /
-				PIPEANN_ARITHMETIC_ERROR(bounds->dim);
-	}
-}

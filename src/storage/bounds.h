@@ -22,8 +22,6 @@ extern void PipeannBoundsInit(PipeannBounds *bounds,
 							  const float *query);
 extern void PipeannBoundsOf(const PipeannBounds *bounds, float dist,
 							float error, float aux, float *least, float *most);
-extern double PipeannBoundsFloor(const PipeannBounds *bounds, float least,
-								 float most);
 
 /* An order key in SQL's units: what the metric's operator gives. */
 static inline double

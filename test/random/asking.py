@@ -1,7 +1,6 @@
 """Chooses questions and their shapes."""
 import re
 
-from compare import MOST_HELD
 from conditions import Atom, Tree, on_column, random_condition
 from probes import CHANGING, IDS_ONLY, WHOLE, Probe, Question, Vector
 from session import random_kind, random_planning
@@ -70,12 +69,6 @@ def random_where(rng, table, steps, index):
     return condition, ()
 
 
-def may_round(table, indexes):
-    """Whether an index may store half precision, and the table has more rows than can be held back then."""
-    return table.rows > MOST_HELD and table.vectors not in ("whole", "tiny", "signs") and any(
-        index.type == "vector" and "storage = float4" not in index.options for index in indexes)
-
-
 # Of the option m, whose default is 16.
 SHORT_LISTS = ("m = 2", "m = 4", "m = 8")
 
@@ -105,7 +98,7 @@ def random_question(rng, table, steps, rows):
     if vector.how != "literal" or within.how != "literal" or rng.random() < 0.85:
         within = None
     return Question(table, condition, vector, metric, second, tie, rng.random() < 0.015, join, extras, role, column, kind,
-                    kind == "vector" and may_round(table, steps.indexes), within, rng.choice(("<", "<=", ">", "1 -")),
+                    within, rng.choice(("<", "<=", ">", "1 -")),
                     any(option in SHORT_LISTS for index in steps.indexes for option in index.options))
 
 
@@ -121,7 +114,7 @@ def random_probe(rng, question, big):
             continue
         break
     kind, search = random_kind(rng)
-    limit = rng.choice(LIMITS + ((100, 300, 1000, 2000) if big else ()))
+    limit = rng.choice(LIMITS + ((100, 300, 1000, 2000, 5000) if big else ()))
     if rng.random() < 0.05:
         limit = rng.choice((question.table.rows, 1000, question.table.rows * 2 + 1))
     offset = rng.choice((1, 2, 5, 20, question.table.rows // 2)) if rng.random() < 0.12 else 0

@@ -16,12 +16,6 @@ from dataclasses import dataclass
 # Of the scale of the distances: what single precision leaves of sums of products.
 ROUNDING = 4e-6
 
-# Of more than so many rows that half precision does not tell apart the rest comes in the order of
-# its bounds (docs/tuning.md): by so much distances may differ then, of the same scale, or of a vector's
-# length, for inner products of both lengths multiplied.
-MOST_HELD = 1000
-HALF = 1e-3
-
 
 @dataclass
 class Difference:
@@ -39,14 +33,13 @@ def rank(distance, falling=False):
 
 
 class Truth:
-    """rows: (id, other id, group, distance, second distance, extras..., that scale if coarse)."""
+    """rows: (id, other id, group, distance, second distance, extras...)."""
 
-    def __init__(self, rows, tie="", falling=False, cosine=False, coarse=False):
+    def __init__(self, rows, tie="", falling=False, cosine=False):
         self.tie = tie
         finite = [abs(r[3]) for r in rows if r[3] is not None and math.isfinite(r[3])]
         scale = max(finite + [2.0 if cosine else 0.0])
         self.near = ROUNDING * scale
-        self.apart = HALF * max([scale] + [r[-1] for r in rows if r[-1] is not None and math.isfinite(r[-1])]) if coarse else self.near
         second = [abs(r[4]) for r in rows if r[4] is not None and math.isfinite(r[4])]
         self.near_second = ROUNDING * max(second + [2.0 if cosine else 0.0])
         self.groups = {}
@@ -63,7 +56,7 @@ class Truth:
 
     def same(self, a, b):
         """Whether two ranks are the same but for rounding."""
-        return a[0] == b[0] and (a[1] == b[1] or abs(a[1] - b[1]) <= self.apart)
+        return a[0] == b[0] and (a[1] == b[1] or abs(a[1] - b[1]) <= self.near)
 
     def cuts_ties(self, group, at):
         """Whether the rows before a place are not those of any search, as the next is as far as the last."""

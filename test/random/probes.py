@@ -33,7 +33,6 @@ class Question:
     role: str = ""
     column: str = "t.v"
     type: str = "vector"   # of that
-    halves: bool = False   # an index may not tell apart more rows than it holds back
     within: Vector = None  # rows as far as this, or nearer, are wanted
     nearer: str = "<"      # how that is asked for
     few_edges: bool = False   # an index may have lists shorter than users have them
@@ -55,16 +54,13 @@ class Question:
         return " WHERE " + " AND ".join(f"({c})" for c in conditions) if conditions else ""
 
     def truth_sql(self, group="0", outer=""):
-        """All rows: (id, other id, group, distance, second distance, extras..., what halves err by if there are any)."""
+        """All rows: (id, other id, group, distance, second distance, extras...)."""
         relation = self.table.truth()
         query = "x.v" if outer else self.vector.render(inline, relation, self.type)
         distance = f"{self.column} {OPERATORS[self.metric]} {query}"
         second = self.distance(inline, relation, self.second) if self.second else "0::float8"
         other = "o.id" if self.join else "NULL::int"
         extras = "".join(", " + (distance if e == "distance" else e) for e in self.extras)
-        if self.halves:
-            norm = f"vector_norm({self.column})"
-            extras += ", " + {"l2": norm, "ip": f"{norm} * vector_norm({query})", "cosine": "0::float8", "l1": f"{norm} * sqrt({self.table.dim})"}[self.metric]
         return (f"SELECT t.id, {other}, {group}, {distance}, {second}{extras}"
                 f" FROM {outer}{self.source(relation)}{self.where(inline, relation)}")
 
@@ -309,7 +305,7 @@ class Probe:
 
     def make_truth(self, rows):
         q = self.question
-        return Truth(rows, q.tie, q.falling, q.metric == "cosine", q.halves)
+        return Truth(rows, q.tie, q.falling, q.metric == "cosine")
 
     def judge(self, truth, rows):
         """The Difference of these rows from the truth, or None."""

@@ -107,7 +107,7 @@ BEGIN;
 DELETE FROM every WHERE id <> 0;
 SELECT * FROM counts('SELECT id, v FROM every ORDER BY v <-> ''[1,1,1]'' LIMIT 6000');
 ROLLBACK;
--- of rows that half precision does not tell apart more are nearest than are held back: all of them come
+-- thousands of rows that half precision does not tell apart are nearest: all of them come
 CREATE TABLE close_by (id int, v vector(4));
 INSERT INTO close_by SELECT i, CASE WHEN i <= 5000 THEN ARRAY[100 + sin(i) / 3, 50 + cos(i * 1.7) / 3, sin(i * 2.3) / 3 - 70, 30 + cos(i * 3.1) / 3] ELSE ARRAY[sin(i), cos(i), sin(i * 2), -cos(i)] END::vector FROM generate_series(1, 7000) i;
 CREATE INDEX close_by_v ON close_by USING pipeann (v vector_cosine_ops) INCLUDE (id) WITH (storage = float2);
