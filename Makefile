@@ -59,7 +59,6 @@ else
 MODULE_big = pipeann
 EXTENSION = pipeann
 DATA = $(wildcard sql/pipeann--*.sql)
-DATA_built = build/pipeann--0.1.0--1.0.sql
 PGFILEDESC = "pipeann - approximate nearest-neighbour index on disk"
 
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
@@ -71,11 +70,6 @@ REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
 REGRESS_OPTS = --inputdir=$(srcdir)/test --load-extension=vector --load-extension=pipeann
 
 include src/build.mk
-
-# What changes things that are there, and then all of 1.0, which brings what is missing.
-build/pipeann--0.1.0--1.0.sql: sql/from-0.1.0.sql sql/pipeann--1.0.sql Makefile
-	sed -e '/^\\echo.*CREATE EXTENSION/d' -e '/^CREATE ACCESS METHOD/d' \
-		-e 's/CREATE \(FUNCTION\|PROCEDURE\|VIEW\)/CREATE OR REPLACE \1/' $(filter %.sql,$^) >$@
 
 # The second library, which needs libpq.
 ifneq (no,$(SERVERS))

@@ -178,38 +178,6 @@ build_pause_library() {
 	install -m 755 build/pause/pipeann.so "$DIR/pause/pipeann.so"
 }
 
-# build_older_libraries: those of test/older-commits, not installed either. The cache keeps
-# them for each server that they were built for. Sets OLDER to their paths; there are none
-# without a checkout's history.
-build_older_libraries() {
-	local commit kept
-	for commit in $(sed -n 's/^\([0-9a-f]\{7,\}\) .*/\1/p' test/older-commits); do
-		git cat-file -e "$commit^{commit}" 2>/dev/null || continue
-		kept=$CACHE/older/$("$PG_CONFIG" --version | tr -c 'A-Za-z0-9.\n' _)/$commit.so
-		if ! [ -f "$kept" ]; then
-			rm -rf build/older
-			mkdir -p build/older "$(dirname "$kept")"
-			git archive "$commit" | tar xf - -C build/older
-			make -C build/older -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG"
-			install -m 755 build/older/pipeann.so "$kept.new"
-			mv "$kept.new" "$kept"
-		fi
-		mkdir -p "$DIR/older/$commit"
-		install -m 755 "$kept" "$DIR/older/$commit/pipeann.so"
-		OLDER="$OLDER${OLDER:+ }$DIR/older/$commit/pipeann.so"
-	done
-}
-
-# write_older_sql: the states of 0.1.0's script, in order.
-write_older_sql() {
-	local commit n=10
-	mkdir -p "$DIR/older/sql"
-	for commit in $(git log --reverse --diff-filter=AM --format=%h -- sql/pipeann--0.1.0.sql 2>/dev/null); do
-		n=$((n + 1))
-		git show "$commit:sql/pipeann--0.1.0.sql" >"$DIR/older/sql/$n-$commit.sql"
-	done
-}
-
 # make_template: the servers of tap are copies of one, which is made as PostgreSQL::Test makes
 # them. From 17 on it takes INITDB_TEMPLATE itself; before, it finds this initdb.
 make_template() {
@@ -229,9 +197,6 @@ prepare_tap() {
 	copy_for tap
 	make_template
 	build_pause_library
-	OLDER=
-	case "${TAP_FILES:-storage-older-library}" in *storage-older-library*) build_older_libraries ;; esac
-	write_older_sql
 	SMALL=$(small_disk)
 }
 
@@ -241,7 +206,7 @@ run_tap() {
 	name=$(basename "$1" .pl)
 	WORK=$DIR/tap
 	in_copy env PATH="$WORK/bin:$BINDIR:$PATH" INITDB_TEMPLATE="$WORK/template" PIPEANN_PAUSE_LIBRARY="$DIR/pause/pipeann.so" PIPEANN_SMALL_FS="$SMALL" \
-		PIPEANN_OLDER_LIBRARIES="$OLDER" PIPEANN_OLDER_SQL="$DIR/older/sql" PIPEANN_CASSERT="${CASSERT:-}" \
+		PIPEANN_CASSERT="${CASSERT:-}" \
 		TMPDIR="$WORK" TESTDIR="$WORK" TESTDATADIR="$WORK/tmp_check" TESTLOGDIR="$WORK/tmp_check/log" \
 		PGPORT=65432 PG_TEST_PORT_DIR="$WORK/portlock" top_builddir="$WORK" \
 		PG_REGRESS="$PGXS_SRC/test/regress/pg_regress" \

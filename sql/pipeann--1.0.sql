@@ -1,9 +1,6 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION pipeann CASCADE" to load this file. \quit
 
--- The Makefile makes the script from 0.1.0 of this one, too, where functions are
--- replaced and operator classes that are there are passed over.
-
 CREATE FUNCTION @extschema@.pipeannhandler(internal)
 	RETURNS pg_catalog.index_am_handler
 	AS 'MODULE_PATHNAME' LANGUAGE C;
@@ -76,12 +73,6 @@ DECLARE
 	type_name pg_catalog.text;
 	type pg_catalog.text;
 	class pg_catalog.text[];
-	present pg_catalog.name[] := ARRAY(
-		SELECT c.opcname
-		FROM pg_catalog.pg_opclass c
-			JOIN pg_catalog.pg_am a ON a.oid OPERATOR(pg_catalog.=) c.opcmethod
-		WHERE a.amname OPERATOR(pg_catalog.=) 'pipeann'
-			AND c.opcnamespace OPERATOR(pg_catalog.=) '@extschema@'::pg_catalog.regnamespace::pg_catalog.oid);
 BEGIN
 	FOREACH type_name IN ARRAY ARRAY['vector', 'halfvec', 'sparsevec', 'bit']
 	LOOP
@@ -97,9 +88,7 @@ BEGIN
 			['jaccard', '<%>', 'Jaccard distance']]
 		LOOP
 			CONTINUE WHEN pg_catalog.to_regoperator(
-				pg_catalog.format('%s.%s(%s,%s)', vector_schema, class[2], type, type)) IS NULL
-				OR pg_catalog.format('%s_%s_ops', type_name, class[1])::pg_catalog.name
-					OPERATOR(pg_catalog.=) ANY (present);
+				pg_catalog.format('%s.%s(%s,%s)', vector_schema, class[2], type, type)) IS NULL;
 			EXECUTE pg_catalog.format($class$
 				CREATE OPERATOR CLASS @extschema@.%1$s_%2$s_ops
 					FOR TYPE %3$s USING pipeann AS
@@ -130,7 +119,7 @@ END
 $do$;
 
 -- Conditions on other key columns: operators 2 to 6 are <, <=, =, >=, >, and
--- 7 and 8 those of arrays. All of them came together.
+-- 7 and 8 those of arrays.
 DO $do$
 DECLARE
 	family pg_catalog.text;
@@ -138,15 +127,6 @@ DECLARE
 	other pg_catalog.text;
 	types pg_catalog.text[];
 BEGIN
-	IF EXISTS (
-		SELECT FROM pg_catalog.pg_opfamily f
-			JOIN pg_catalog.pg_am a ON a.oid OPERATOR(pg_catalog.=) f.opfmethod
-		WHERE a.amname OPERATOR(pg_catalog.=) 'pipeann' AND f.opfname OPERATOR(pg_catalog.=) 'bool_ops'
-			AND f.opfnamespace OPERATOR(pg_catalog.=) '@extschema@'::pg_catalog.regnamespace::pg_catalog.oid)
-	THEN
-		RETURN;
-	END IF;
-
 	FOR family, types IN
 		VALUES ('bool_ops', '{bool}'::pg_catalog.text[]),
 			('integer_ops', '{int2,int4,int8}'),

@@ -41,42 +41,26 @@ CollationFor(Oid function, Oid collation)
  *
  * False, and the column has no codes, if nothing compares its values, or what is equal
  * under its collation need not have the same bytes.
- *
- * Codes of a format before 6 were made by the column's type. If the operator class
- * compares in another way nothing is known by them.
  */
 static bool
 ChooseOrder(PipeannAttributes *a, PipeannAttribute *attribute, Oid type)
 {
 	Oid			collation = attribute->type->attcollation;
 	const PipeannCodec *codec = attribute->codec;
-	PipeannOrder by_type = {0};
 	PipeannOrder *order = &attribute->order;
-	bool		has_type;
-	bool		has_class;
 
 	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
 		return false;
-	by_type.function = codec->function_of_type(type);
-	by_type.collation = OidIsValid(collation) ? C_COLLATION_OID : InvalidOid;
-	has_type = OidIsValid(by_type.function);
-	*order = by_type;
-	attribute->is_known = true;
+	order->function = codec->function_of_type(type);
+	order->collation = OidIsValid(collation) ? C_COLLATION_OID : InvalidOid;
 	if (a->index == NULL)
-		return has_type;
-	has_class = codec->order_of_class(a->index->rd_opfamily[attribute->position],
-									  a->index->rd_opcintype[attribute->position],
-									  order);
-	if (has_class)
-		order->collation = CollationFor(order->function, collation);
-	attribute->is_known = has_type == has_class &&
-		(!has_class || (by_type.function == order->function &&
-						by_type.collation == order->collation));
-	a->differs |= !attribute->is_known;
-	if (!a->by_class)
-		return has_type;
-	attribute->is_known = true;
-	return has_class;
+		return OidIsValid(order->function);
+	if (!codec->order_of_class(a->index->rd_opfamily[attribute->position],
+							   a->index->rd_opcintype[attribute->position],
+							   order))
+		return false;
+	order->collation = CollationFor(order->function, collation);
+	return true;
 }
 
 /* Add a column, if it has codes. */
@@ -99,8 +83,7 @@ AddAttribute(PipeannAttributes *a, const PipeannWidths *widths, int position,
 		attribute->codec->first_width(base);
 	if (!ChooseOrder(a, attribute, OidIsValid(element) ? element : base))
 		return;
-	if (attribute->is_known)
-		fmgr_info(attribute->order.function, &attribute->function);
+	fmgr_info(attribute->order.function, &attribute->function);
 	a->columns = number + 1;
 	a->bytes += attribute->width;
 	a->n++;
@@ -119,28 +102,19 @@ New(TupleDesc values)
 	return a;
 }
 
-/* The filter columns of an index of a format; widths is NULL before it has codes. */
+/* The filter columns of an index; widths is NULL before it has codes. */
 PipeannAttributes *
-PipeannAttributesDescribe(Relation index, uint32 format,
-						  const PipeannWidths *widths)
+PipeannAttributesDescribe(Relation index, const PipeannWidths *widths)
 {
 	PipeannColumns columns = PipeannIndexColumns(index);
 	PipeannAttributes *a = New(columns.values);
 	int			keys = IndexRelationGetNumberOfKeyAttributes(index);
 
 	a->index = index;
-	a->by_class = format >= PIPEANN_FORMAT_CLASSES;
 	for (int i = 0; i < keys; i++)
 		if (i != columns.vector)
 			AddAttribute(a, widths, i, PipeannValueNumber(&columns, i));
 	return a;
-}
-
-/* Whether their codes would be others before format 6. */
-bool
-PipeannAttributesDiffer(const PipeannAttributes *a)
-{
-	return a->differs;
 }
 
 /*
@@ -175,14 +149,14 @@ PipeannAttributesUseHistogram(PipeannAttributes *a, const char *histogram)
  * PipeannHistogramsBytes() of a generation, or NULL; they must stay.
  */
 PipeannAttributes *
-PipeannAttributesOpen(Relation index, uint32 format, const PipeannLayout *l,
+PipeannAttributesOpen(Relation index, const PipeannLayout *l,
 					  const PipeannWidths *widths, const char *histogram)
 {
 	PipeannAttributes *a;
 
 	if (l->attr_bytes == 0)
 		return NULL;
-	a = PipeannAttributesDescribe(index, format, widths);
+	a = PipeannAttributesDescribe(index, widths);
 	if (a->bytes != l->attr_bytes)
 		PipeannCorrupted(index, "has attribute codes of %d bytes, not %d",
 						 l->attr_bytes, a->bytes);
@@ -210,11 +184,8 @@ PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 		PipeannAttribute *attribute = &a->attributes[i];
 		int			number = attribute->number;
 
-		if (attribute->is_known)
-			attribute->codec->encode(a, attribute, values[number],
-									 isnull[number], code + attribute->plane);
-		else
-			attribute->codec->mix(attribute, code + attribute->plane);
+		attribute->codec->encode(a, attribute, values[number],
+								 isnull[number], code + attribute->plane);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(a->scratch);
@@ -260,8 +231,7 @@ PipeannAttributesMayShrink(const PipeannAttributes *a, const uint8 *code)
 	{
 		const PipeannAttribute *attribute = &a->attributes[i];
 
-		if (attribute->is_known &&
-			attribute->codec->may_shrink(attribute, code + attribute->plane))
+		if (attribute->codec->may_shrink(attribute, code + attribute->plane))
 			return true;
 	}
 	return false;
@@ -279,8 +249,7 @@ PipeannAttributesCover(const PipeannAttributes *a, const uint8 *code,
 		uint8		merged[PIPEANN_MOST_WIDTH];
 
 		memcpy(merged, from, attribute->width);
-		if (attribute->is_known)
-			attribute->codec->merge(attribute, row + attribute->plane, merged);
+		attribute->codec->merge(attribute, row + attribute->plane, merged);
 		if (!attribute->codec->is_written(attribute, from) ||
 			memcmp(merged, from, attribute->width) != 0)
 			return false;
@@ -309,7 +278,7 @@ PipeannAttributesFilter(PipeannAttributes *a,
 		for (int j = 0; j < n; j++)
 			if (conditions[j].number == attribute->number)
 				own[nown++] = conditions[j];
-		if (nown > 0 && attribute->is_known)
+		if (nown > 0)
 			attribute->codec->pass(a, attribute, own, nown, filter);
 	}
 	pfree(own);
@@ -364,7 +333,7 @@ TakeSamples(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 n)
 			PipeannSamples *s = &samples[j];
 			int			number = attribute->number;
 
-			if (attribute->is_known && !isnull[number] &&
+			if (!isnull[number] &&
 				i % (1 + n / attribute->codec->most_samples) == 0 &&
 				TakeValue(attribute, values[number], &s->values[s->n]))
 				s->n++;
@@ -441,8 +410,7 @@ AddNode(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
 								isnull))
 			continue;
 		for (int k = 0; k < a->n; k++)
-			if (a->attributes[k].is_known &&
-				a->attributes[k].codec->by_nodes)
+			if (a->attributes[k].codec->by_nodes)
 				AddNodeValue(&a->attributes[k],
 							 values[a->attributes[k].number],
 							 isnull[a->attributes[k].number], &found[k]);

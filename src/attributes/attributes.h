@@ -52,11 +52,9 @@ typedef struct PipeannNodeCode
 
 /* attributes.c */
 extern PipeannAttributes *PipeannAttributesDescribe(Relation index,
-													uint32 format,
 													const PipeannWidths *widths);
-extern bool PipeannAttributesDiffer(const PipeannAttributes *a);
 extern PipeannAttributes *PipeannAttributesForesee(TupleDesc values, int n);
-extern PipeannAttributes *PipeannAttributesOpen(Relation index, uint32 format,
+extern PipeannAttributes *PipeannAttributesOpen(Relation index,
 												const PipeannLayout *l,
 												const PipeannWidths *widths,
 												const char *histograms);
@@ -89,8 +87,7 @@ extern void PipeannNodeCodePut(uint32 id, uint8 *code, void *arg);
 static inline PipeannAttributes *
 PipeannAttributesOfView(const PipeannIndexView *view)
 {
-	return PipeannAttributesOpen(view->index, view->meta.format,
-								 &view->meta.layout, &view->meta.widths,
+	return PipeannAttributesOpen(view->index, &view->meta.layout, &view->meta.widths,
 								 view->cache == NULL ? NULL :
 								 view->cache->histograms);
 }

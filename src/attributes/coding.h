@@ -94,8 +94,6 @@ struct PipeannAttribute
 	Form_pg_attribute type;
 	PipeannOrder order;
 	FmgrInfo	function;		/* compares two values, or hashes an element */
-	bool		is_known;		/* codes are by this order; else they mean any
-								 * value */
 	const char *histogram;			/* or NULL */
 	Size		histogram_size;
 };
@@ -107,8 +105,6 @@ struct PipeannAttributes
 	int			columns;		/* of the values, those before which are looked
 								 * at */
 	int			bytes;
-	bool		by_class;		/* what compares values: from format 6 on */
-	bool		differs;		/* a class compares other than its type does */
 	int			n;
 	PipeannAttribute attributes[PIPEANN_MOST_CODED];
 	char	   *tuple;			/* room for a row */

@@ -637,7 +637,6 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	bool		has_values = PipeannIndexHasValues(index);
 	PipeannLayout *l = &meta->layout;
 	PipeannLayout wanted = IndexLayout(index);
-	PipeannAttributes *attributes;
 
 	if (!PipeannIsMetricOf(wanted.metric, wanted.type))
 		ereport(ERROR,
@@ -654,16 +653,8 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	wanted.max_degree = 2 * m;
 	MakeLayout(l, wanted, options, has_values ? sizes : NULL);
 	if (has_values)
-	{
-		meta->format = PIPEANN_FORMAT_VALUES;
-		attributes = PipeannAttributesDescribe(index, PIPEANN_FORMAT_CLASSES,
-											   NULL);
-		l->attr_bytes = PipeannAttributesChoose(attributes, NULL, NULL, 0,
-												&meta->widths);
-		if (l->attr_bytes > 0)
-			meta->format = PipeannAttributesDiffer(attributes) ?
-				PIPEANN_FORMAT_CLASSES : PIPEANN_FORMAT_ATTRIBUTES;
-	}
+		l->attr_bytes = PipeannAttributesChoose(PipeannAttributesDescribe(index, NULL),
+												NULL, NULL, 0, &meta->widths);
 	if (options->storage != PIPEANN_INT8 && options->storage != PIPEANN_UINT8)
 		meta->flags |= PIPEANN_META_SIGNED_ZEROS;
 	if (PipeannIsSparse(storage))
@@ -720,8 +711,8 @@ DecideLayout(BuildState *state)
 		MetaInit(meta, state->index, v->storage, state->m,
 				 &state->spool.stats.sizes);
 		ChooseDegree(state);
-		PipeannChooseWidths(state->index, meta->format, &state->nodes,
-							&meta->layout, &meta->widths);
+		PipeannChooseWidths(state->index, &state->nodes, &meta->layout,
+							&meta->widths);
 		if (state->spool.source.wanted == PIPEANN_STORAGE_AUTO)
 			meta->flags |= PIPEANN_META_AUTO_STORAGE;
 		if (!state->spool.stats.left_out)

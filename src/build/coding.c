@@ -39,7 +39,6 @@ PipeannCodingBegin(PipeannCoding *k, Relation index, const PipeannMeta *meta,
 	memset(k, 0, sizeof(*k));
 	k->index = index;
 	k->wal = true;
-	k->format = meta->format;
 	k->generation = generation;
 	k->layout = *l;
 	k->widths = meta->widths;
@@ -75,14 +74,12 @@ SampledNodeRow(uint32 i, uint32 j, void *arg)
 
 /* The widths of attribute codes. */
 void
-PipeannChooseWidths(Relation index, uint32 format,
-					const PipeannNodes *nodes, PipeannLayout *l,
-					PipeannWidths *widths)
+PipeannChooseWidths(Relation index, const PipeannNodes *nodes,
+					PipeannLayout *l, PipeannWidths *widths)
 {
 	if (l->attr_bytes > 0)
 		l->attr_bytes =
-			PipeannAttributesChoose(PipeannAttributesDescribe(index, format,
-																  NULL),
+			PipeannAttributesChoose(PipeannAttributesDescribe(index, NULL),
 									SampledNodeRow,
 									unconstify(PipeannNodes *, nodes),
 									SampledNodes(nodes), widths);
@@ -354,7 +351,7 @@ static void
 TrainHistograms(PipeannTeam *team, PipeannCoding *k, PipeannRowAt row_at,
 				void *arg, uint32 n)
 {
-	k->attributes = PipeannAttributesOpen(k->index, k->format, &k->layout,
+	k->attributes = PipeannAttributesOpen(k->index, &k->layout,
 										  &k->widths, NULL);
 	if (k->attributes == NULL)
 		return;

@@ -14,7 +14,6 @@ typedef struct PipeannCoding
 {
 	Relation	index;
 	bool		wal;			/* pages are logged as they are written */
-	uint32		format;
 	uint32		generation;
 	PipeannLayout layout;
 	PipeannWidths widths;
@@ -57,7 +56,7 @@ PipeannCodingScale(PipeannMetric metric, float aux, int dim, float *x)
 typedef bool (*PipeannNeighborAt) (void *arg, int i, float *y);
 
 /* coding.c */
-extern void PipeannChooseWidths(Relation index, uint32 format,
+extern void PipeannChooseWidths(Relation index,
 								const PipeannNodes *nodes, PipeannLayout *l,
 								PipeannWidths *widths);
 extern void PipeannCodingBegin(PipeannCoding *k, Relation index,

@@ -464,7 +464,7 @@ Train(Repacking *s, const PipeannLoadedNodes *g)
 		return;
 	/* the codebooks of two generations stand apart by a layout's lengths */
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
-		PipeannChooseWidths(view->index, meta->format, &g->nodes, &k->layout,
+		PipeannChooseWidths(view->index, &g->nodes, &k->layout,
 							&k->widths);
 	PipeannCodingTrainOn(PipeannTeamAlone(), k, &g->nodes);
 }

@@ -24,17 +24,17 @@
 /* Indexes that are looked at. */
 #define MOST_SIBLINGS 8
 
-/* One whose format is not read any more stands in no other index's way. */
+/* One whose format is not read stands in no other index's way. */
 static bool
-HasOurFormat(Relation index)
+IsReadable(Relation index)
 {
 	Buffer		buffer = PipeannReadBuffer(index, PIPEANN_METAPAGE,
 										   PIPEANN_META, BUFFER_LOCK_SHARE,
 										   false, NULL);
-	bool		ours = PipeannReadsFormat(PipeannPageGetMeta(BufferGetPage(buffer))->format);
+	bool		readable = PipeannIsReadable(PipeannPageGetMeta(BufferGetPage(buffer)));
 
 	UnlockReleaseBuffer(buffer);
-	return ours;
+	return readable;
 }
 
 /* Read an index's codebook, if it is for such codes of such vectors. */
@@ -49,7 +49,7 @@ ReadCodebook(Relation sibling, Relation index, const PipeannPq *pq,
 	if (sibling->rd_rel->relkind != RELKIND_INDEX ||
 		sibling->rd_rel->relam != index->rd_rel->relam ||
 		RELATION_IS_OTHER_TEMP(sibling) ||
-		RelationGetNumberOfBlocks(sibling) == 0 || !HasOurFormat(sibling))
+		RelationGetNumberOfBlocks(sibling) == 0 || !IsReadable(sibling))
 		return false;
 	meta = palloc(sizeof(PipeannMeta));
 	PipeannMetaRead(sibling, meta);

@@ -263,19 +263,13 @@ PipeannIsOutOfLine(const PipeannMeta *meta, const float *x, double norm)
 	return !PipeannIsStorable(x, norm, l->storage, l->dim);
 }
 
-/*
- * Without PIPEANN_META_SIGNED_ZEROS: in an index that an older library has built,
- * whatever fits bytes may have been in these on its way, whatever the storage.
- */
 static bool
-MayHaveLostSign(const float *x, int dim)
+HasZero(const float *x, int dim)
 {
-	bool		any = false;
-
-	for (int i = 0; i < dim && !any; i++)
-		any = x[i] == 0;
-	return any && (PipeannVectorFits(x, PIPEANN_UINT8, dim) ||
-				   PipeannVectorFits(x, PIPEANN_INT8, dim));
+	for (int i = 0; i < dim; i++)
+		if (x[i] == 0)
+			return true;
+	return false;
 }
 
 /* The exact distance of a whole vector, with its aux, from the query of a search. */
@@ -303,7 +297,7 @@ PipeannExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
 		return false;
 	PipeannVectorUnpack(PipeannSlotVector(l, slot), l->storage, l->dim, x);
 	return (meta->flags & PIPEANN_META_SIGNED_ZEROS) ||
-		!MayHaveLostSign(x, l->dim);
+		!HasZero(x, l->dim);
 }
 
 /* Whether x[dim] suits a storage; integers have to hold it exactly. */

@@ -108,23 +108,19 @@ CheckCounts(Relation index, const PipeannMeta *meta)
 static void
 CheckMeta(Relation index, const PipeannMeta *meta)
 {
-	if (meta->magic != PIPEANN_MAGIC)
-		MetaError(index, "The page has no pipeann magic number.");
-	if (!PipeannReadsFormat(meta->format))
+	if (!PipeannIsReadable(meta))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("index \"%s\" has format %u, but this version of pipeann reads formats 2, 3, 5 and 6",
-						RelationGetRelationName(index), meta->format),
+				 errmsg("index \"%s\" has a format that this version of pipeann does not read",
+						RelationGetRelationName(index)),
+				 errdetail("Its magic number and format are %08X and %u, those of this version are %08X and %u.",
+						   meta->magic, meta->format, PIPEANN_MAGIC, PIPEANN_FORMAT),
 				 errhint("Run REINDEX INDEX \"%s\".",
 						 RelationGetRelationName(index))));
 	CheckLayout(index, meta);
-	if ((meta->format >= PIPEANN_FORMAT_VALUES) !=
-		(meta->layout.row_bytes > 0) ||
-		(meta->format >= PIPEANN_FORMAT_ATTRIBUTES) !=
-		(meta->layout.attr_bytes > 0) ||
-		(IndexRelationGetNumberOfAttributes(index) > 1) !=
+	if ((IndexRelationGetNumberOfAttributes(index) > 1) !=
 		(meta->layout.row_bytes > 0))
-		MetaError(index, "The columns do not suit the format.");
+		MetaError(index, "The columns do not suit the layout.");
 	CheckCounts(index, meta);
 }
 

@@ -30,7 +30,6 @@
 
 #define PIPEANN_META_AUTO_STORAGE 0x0001	/* the build chose the storage */
 #define PIPEANN_META_HAS_CODES 0x0002	/* codebook, codes, entry graph exist */
-#define PIPEANN_META_WAS_RETRAINING 0x0010	/* by a library before 1.0, and failed */
 #define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to remove */
 #define PIPEANN_META_HAS_FREE 0x0008	/* the free space map has slots */
 #define PIPEANN_META_SIGNED_ZEROS 0x0020	/* no zero has lost its sign */
@@ -58,10 +57,7 @@ typedef struct PipeannDegree
 	uint32		balanced;		/* degree for which both take as long */
 } PipeannDegree;
 
-/*
- * How an index was built, for users. All zeroes if it was made empty, or by a
- * library that did not note it.
- */
+/* How an index was built, for users. All zeroes if it was made empty. */
 #define PIPEANN_BUILD_PHASES 10
 
 typedef struct PipeannBuilt
@@ -111,7 +107,6 @@ typedef struct PipeannMeta
 								 * file apart */
 	uint32		generation;		/* of codes, codebook and entry graph */
 	uint32		entry_first;	/* first page of the entry graph */
-	uint32		unused;			/* by libraries before 1.0 */
 	uint64		trained_nodes;	/* nodes when this generation was trained */
 	float		code_error;		/* mean squared error of its codes then */
 	uint32		graph_pages;	/* ids are below this * slots_per_page */
@@ -147,8 +142,7 @@ typedef struct PipeannMeta
 	PipeannParts parts;			/* all zeroes if there are none */
 	uint32		moves;			/* how often extents were moved in the file */
 	uint64		came;			/* nodes inserted since the graph was packed or
-								 * built, by libraries that count them; less
-								 * after a packing in vain */
+								 * built; less after a packing in vain */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||
@@ -159,6 +153,13 @@ static inline PipeannMeta *
 PipeannPageGetMeta(Page page)
 {
 	return (PipeannMeta *) PipeannPagePayload(page);
+}
+
+/* Whether this library reads the file. */
+static inline bool
+PipeannIsReadable(const PipeannMeta *meta)
+{
+	return meta->magic == PIPEANN_MAGIC && meta->format == PIPEANN_FORMAT;
 }
 
 /*

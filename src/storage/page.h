@@ -12,21 +12,9 @@
 #include "storage/bufpage.h"
 #include "utils/relcache.h"
 
-#define PIPEANN_MAGIC 0x50414E4EU
-#define PIPEANN_FORMAT 2
-#define PIPEANN_FORMAT_VALUES 3 /* rows have values */
-#define PIPEANN_FORMAT_ATTRIBUTES 5 /* nodes have attribute codes, too */
-#define PIPEANN_FORMAT_CLASSES 6	/* codes are made by operator classes, where
-									 * these compare otherwise than types do */
+#define PIPEANN_MAGIC 0x70697065U	/* "pipe" */
+#define PIPEANN_FORMAT 1
 #define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
-
-/* No release wrote 4: attribute codes whose widths the columns' types told. */
-static inline bool
-PipeannReadsFormat(uint32 format)
-{
-	return format >= PIPEANN_FORMAT && format <= PIPEANN_FORMAT_CLASSES &&
-		format != 4;
-}
 
 #define PIPEANN_METAPAGE 0
 #define PIPEANN_EXTENT_BLOCKS ((BlockNumber) (1024 * 1024 / BLCKSZ))

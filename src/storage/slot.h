@@ -61,8 +61,8 @@ typedef struct PipeannSlot
  * vector before rounding, so that rows come in the order of their own vectors. error bounds the
  * Euclidean distance between vector and slot, and the error of the vector's
  * products in single precision; it is the upper half of a float, rounded up. 0
- * means that it is not known: the node is of an index that kept none, or out
- * of line, or has an element beyond half precision. Then the slot's vector is
+ * means that it is not known: the node is out of line, or has an element beyond
+ * half precision. Then the slot's vector is
  * taken for the node's. The hash tells apart vectors that are equal when
  * rounded.
  */
@@ -92,18 +92,10 @@ typedef struct PipeannLayout
 	uint16		fill;			/* slots that a build uses (fillfactor) */
 	uint16		node_pages;
 	uint16		pq_bytes;		/* of a code, even if there are no codes yet */
-#ifdef WORDS_BIGENDIAN
-	uint8		type;
-	uint8		storage;
-	uint8		attr_bytes;
-	uint8		metric;
-#else
-	uint8		storage;		/* PipeannStorage. This and the metric had two bytes
-								 * each before there was what took the higher one */
+	uint8		storage;		/* PipeannStorage */
 	uint8		type;			/* PipeannType */
 	uint8		metric;			/* PipeannMetric */
 	uint8		attr_bytes;		/* of attribute codes, beside a code */
-#endif
 	uint16		row_bytes;		/* wanted for rows with values; 0: rows have
 								 * none */
 	uint32		slot_size;

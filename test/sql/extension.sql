@@ -263,6 +263,20 @@ WHERE a.amname = 'pipeann' AND c.opcname ~ 'vec' ORDER BY 1;
 SELECT oid::regprocedure FROM pg_proc WHERE proname IN ('pipeann_recall', 'pipeann_stored_vector') ORDER BY oid::regprocedure::text;
 ROLLBACK;
 
+-- SQL of another version than the library: a line in each session, and all goes on
+CREATE TABLE t (id int, val vector(2));
+INSERT INTO t VALUES (1, '[1,2]'), (2, '[3,2]');
+CREATE INDEX t_val ON t USING pipeann (val vector_l2_ops);
+UPDATE pg_extension SET extversion = '0.9' WHERE extname = 'pipeann';
+\c -
+SET enable_seqscan = off;
+SELECT id FROM t ORDER BY val <-> '[3,3]' LIMIT 1;
+SELECT id FROM t ORDER BY val <-> '[1,3]' LIMIT 1;
+UPDATE pg_extension SET extversion = '1.0' WHERE extname = 'pipeann';
+DROP TABLE t;
+\c -
+SET client_min_messages = warning;
+
 -- options that others have too take the lock that they take without us
 CREATE TABLE t (id int PRIMARY KEY, val vector(2));
 CREATE INDEX t_val ON t USING pipeann (val vector_l2_ops);

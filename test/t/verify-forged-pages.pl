@@ -305,8 +305,8 @@ forged('TIDs exchanged', 'items', sub {
 	return;
 }, 'node \d+ at block \d+ has another vector than its row', rows => 1);
 
-# Half precision of an index that kept nothing of what it loses: as good as ever, and rows
-# with vectors that differ by less join their nodes.
+# Half precision that knows nothing of what it lost, as beyond its largest number: rows with
+# vectors that differ by less join their nodes.
 {
 	my $pages = PipeannPages->new($path{items});
 	my @halves = grep { $pages->slot($_)->{flags} == $PipeannPages::USED && $pages->slot($_)->{length} > 0 } $pages->nodes;
@@ -461,6 +461,47 @@ forged('page of another kind', 'items', sub {
 	$pages->forge($codes[-1] + 1, 0, $pages->page($histogram));
 	return $codes[-1] + 1;
 }, 'invalid page at block %1');
+
+# Files of another format, by their magic number or by the format's: all that is done with
+# them is refused until they are made anew, and no other partition is hindered.
+{
+	my @indexes = qw(parted_0_v_idx parted_1_v_idx);
+
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE TABLE parted (id int, v vector(49)) PARTITION BY RANGE (id);'
+		. 'CREATE TABLE parted_0 PARTITION OF parted FOR VALUES FROM (0) TO (4700); CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (4700) TO (1000000);'
+		. 'INSERT INTO parted SELECT id, v FROM items; CREATE INDEX ON parted USING pipeann (v vector_l2_ops) WITH (m = 8)');
+	my $path = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('$indexes[0]')");
+	my $search = 'SELECT id FROM parted ORDER BY v <-> (SELECT v FROM items WHERE id = 37) LIMIT 10';
+	for my $header ([ 0x50414E4E, 2 ], [ 0x70697065, 2 ])
+	{
+		$node->stop;
+		my $pages = PipeannPages->new($path);
+		$pages->forge(0, 24, pack 'L2', @$header);
+		$pages->save;
+		$node->start;
+		my $session = session($node);
+		$session->rows('SET enable_seqscan = off');
+		my @answers = map { $session->ask($_) } $search, 'INSERT INTO parted SELECT 7, v FROM items WHERE id = 7',
+			'VACUUM (INDEX_CLEANUP ON) parted_0', map { "SELECT pipeann_$_('$indexes[0]')" } qw(check index_info prewarm);
+		my $named = sprintf 'format %08X, %u', @$header;
+
+		is_deeply([ map { $_->{state} } @answers ], [ ('0A000') x 6 ], "$named: all that is done with it is refused");
+		like($answers[0]{error}, qr/index "$indexes[0]" has a format that this version of pipeann does not read/, "$named: and why");
+		$node->psql('postgres', "SELECT pipeann_check('$indexes[0]')", stderr => \my $hint);
+		like($hint, qr/HINT:  Run REINDEX INDEX "$indexes[0]"/, "$named: and what helps");
+		$session->rows("REINDEX INDEX $indexes[1]; DELETE FROM parted_1 WHERE id = 4711");
+		$session->rows('VACUUM (INDEX_CLEANUP ON) parted_1');
+		$session->rows("INSERT INTO parted SELECT id, v FROM items WHERE id = 4711; REINDEX INDEX $indexes[0]");
+		my @got = $session->rows($search);
+		$session->rows($Pipeann::BY_TABLE);
+		is_deeply(\@got, [ $session->rows($search) ], "$named: made anew");
+		$session->close;
+		$path = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('$indexes[0]')");
+	}
+	$node->safe_psql('postgres', 'DROP TABLE parted');
+	$node->stop;
+}
 
 # A chain that leads back to its own first slot: VACUUM names it, and ends.
 {
