@@ -14,7 +14,6 @@
 #include "attributes/attributes.h"
 #include "base/pause.h"
 #include "build/build.h"
-#include "common/hashfn.h"
 #include "distance/sparse.h"
 #include "index/index.h"
 #include "index/neighbors.h"
@@ -22,167 +21,8 @@
 #include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-
-/*
- * Where the nodes are that a search cannot tell apart by their codes.
- *
- * Where very many nodes have the same few codes (vectors of one direction, by cosine; a
- * dense heap far from all else), a search meets a few of them by chance, and each update
- * of another column would make a node of its own. So the backend reads the nodes of these
- * codes once and keeps a hash of each vector. It is a hint: vectors are compared.
- */
-
-/* So many times vectors are missed before nodes are read: */
-#define FIRST_MISSES 8
-#define MORE_MISSES 2			/* of other codes */
-#define MISSES_IN_VAIN 1024		/* after nodes were read in vain */
-
-/*
- * Codes are equal that are as far from the vector but for this part of its length.
- * Bytes alone do not tell: centroids may be as near as others, of which a build may
- * have chosen another one.
- */
-#define EQUAL_PART 1e-5
-
-/* Nodes kept, 16 bytes and a little more for each. */
-#define MOST_NODES 65536
-
-typedef struct EqualNode
-{
-	uint32		hash;			/* of the vector; the key */
-	uint32		id;
-} EqualNode;
-
-/* Of the index of the backend in which vectors were missed last. */
-static struct
-{
-	uint64		build_id;		/* 0: of none */
-	int			misses;			/* left until nodes are read */
-	HTAB	   *nodes;			/* EqualNode, or NULL */
-} known;
-
-/* Of a vector that was rounded the slot has the hash. */
-static uint32
-HashOf(const PipeannLayout *l, const PipeannSlot *slot)
-{
-	uint32		hash = hash_bytes((const unsigned char *) PipeannSlotVector(l, slot),
-								  PipeannVectorBytes(l->storage, l->dim));
-
-	return PipeannSlotError(l, slot) == 0 ? hash :
-		hash_combine(hash, slot->hash);
-}
-
-static bool
-IsFull(void)
-{
-	return hash_get_num_entries(known.nodes) >= MOST_NODES;
-}
-
-/* Returns whether it was not there. */
-static bool
-AddEqual(const PipeannLayout *l, uint32 id, const PipeannSlot *slot)
-{
-	uint32		hash = HashOf(l, slot);
-	bool		found;
-	EqualNode  *node;
-
-	if (IsFull())
-		return false;
-	node = hash_search(known.nodes, &hash, HASH_ENTER, &found);
-	node->id = id;
-	return !found;
-}
-
-static float
-CodeDistance(const PipeannPq *pq, const float *table, const uint8 *code)
-{
-	float		distance;
-
-	PipeannPqScan(pq, PIPEANN_L2, table, &code, 1, &distance);
-	return distance;
-}
-
-/*
- * Note the live nodes whose codes are equal to that of x. Returns how many were not
- * known.
- */
-static uint64
-AddEquals(const PipeannIndexView *view, const float *x)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	const PipeannCodes *codes = &view->codes;
-	const PipeannPq *pq = &codes->pq;
-	double		part = EQUAL_PART * PipeannNorm(x, l->dim);
-	float	   *table = palloc(mul_size((Size) pq->nsubvectors *
-									PIPEANN_CENTROIDS, sizeof(float)));
-	uint8	   *own = palloc(pq->nsubvectors);
-	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
-	uint32		copied = PIPEANN_INVALID_ID;	/* the page in nodes */
-	uint32		pages = PipeannViewPages(view);
-	uint32		ids = Min(codes->ncodes, pages * l->slots_per_page);
-	uint64		added = 0;
-	float		most;
-
-	PipeannPqTable(pq, PIPEANN_L2, x, table);
-	(void) PipeannPqEncode(pq, x, own);
-	most = CodeDistance(pq, table, own) + part * part;
-	for (uint32 id = 0; id < ids && !IsFull(); id++)
-	{
-		const PipeannSlot *slot;
-
-		if (id % PIPEANN_CODE_BLOCK == 0)
-			CHECK_FOR_INTERRUPTS();
-		if (CodeDistance(pq, table, PipeannCodeAt(codes, id)) > most)
-			continue;
-		if (copied != PipeannIdPage(l, id) &&
-			!PipeannGraphPageCopy(view, PipeannIdPage(l, id), nodes))
-			continue;
-		copied = PipeannIdPage(l, id);
-		slot = PipeannSlotAt(l, nodes, PipeannIdSlot(l, id));
-		if (PipeannSlotIsLive(slot) && AddEqual(l, id, slot))
-			added++;
-	}
-	pfree(nodes);
-	pfree(own);
-	pfree(table);
-	return added;
-}
-
-/*
- * A search has not found the node of x[dim], normalised for cosine, although the index
- * has one.
- */
-static void
-NoteMissed(const PipeannIndexView *view, const float *x)
-{
-	if (view->cache == NULL)
-		return;
-	if (known.build_id != view->meta.build_id)
-	{
-		if (known.nodes != NULL)
-			hash_destroy(known.nodes);
-		known.nodes = NULL;
-		known.build_id = view->meta.build_id;
-		known.misses = FIRST_MISSES;
-	}
-	if (--known.misses > 0)
-		return;
-	if (known.nodes == NULL)
-	{
-		HASHCTL		control = {
-			.keysize = sizeof(uint32),.entrysize = sizeof(EqualNode)
-		};
-
-		known.nodes = hash_create("pipeann nodes of equal codes", 1024,
-								  &control, HASH_ELEM | HASH_BLOBS);
-	}
-	known.misses = MISSES_IN_VAIN;
-	if (AddEquals(view, x) > 0)
-		known.misses = MORE_MISSES;
-}
 
 /* A new node, or a row that joins the one that a search has found. */
 
@@ -500,7 +340,7 @@ LinkLate(InsertState *state, uint32 id)
 	PipeannRefreshView(view);
 }
 
-static uint32
+static void
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
 	PipeannIndexView *view = state->view;
@@ -524,7 +364,6 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 		LinkLate(state, id);
 	else
 		(void) PipeannLinkNode(view, id, state->slot, set);
-	return id;
 }
 
 /*
@@ -562,32 +401,6 @@ RaiseMaxNorm(InsertState *state)
 	PipeannRefreshView(state->view);
 }
 
-/*
- * The node of the row's vector, if it is known without a search. Nodes are not freed
- * meanwhile, as for that the metapage is locked.
- */
-static void
-FindKnown(InsertState *state)
-{
-	const PipeannIndexView *view = state->view;
-	const PipeannLayout *l = &view->meta.layout;
-	uint32		hash;
-	const EqualNode *node;
-	PipeannSlot *slot;
-
-	state->equal = PIPEANN_INVALID_ID;
-	if (known.nodes == NULL || known.build_id != view->meta.build_id)
-		return;
-	hash = HashOf(l, state->slot);
-	node = hash_search(known.nodes, &hash, HASH_FIND, NULL);
-	if (node == NULL)
-		return;
-	slot = PipeannSlotAlloc(l);
-	PipeannSlotCopy(view, node->id, slot);
-	(void) EndsAtEqual(node->id, slot, state);
-	pfree(slot);
-}
-
 /* Join the node of the row's vector, if that was found and is live. */
 static bool
 JoinEqual(InsertState *state)
@@ -602,20 +415,16 @@ JoinEqual(InsertState *state)
 	return true;
 }
 
-/*
- * Insert a row with vector x[dim]; updated: that a former version of it has, too.
- * Returns whether to retrain now.
- */
+/* Insert a row with vector x[dim]. Returns whether to retrain now. */
 static bool
 InsertVector(PipeannIndexView *view, const float *x, double norm,
-			 const PipeannRow *row, bool updated)
+			 const PipeannRow *row)
 {
 	InsertState state = {
 		.view = view,.x = x,.query = x,.norm = norm,.whole = row
 	};
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannLinkSet *set;
-	uint32		id;
 
 	state.row = PipeannStoreRow(view, row);
 	state.attributes = PipeannAttributesOfView(view);
@@ -630,25 +439,13 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	RaiseMaxNorm(&state);
 	FillSlot(&state);
 	state.near = PipeannNearLayout(l);
-	FindKnown(&state);
-	if (JoinEqual(&state))
-		return false;
 	set = FindCandidates(&state, EndsAtEqual);
 	PIPEANN_PAUSE("insert-searched");
 	if (JoinEqual(&state))
 		return false;
-	if (updated && set != NULL)
-	{
-		NoteMissed(view, state.query);
-		FindKnown(&state);
-		if (JoinEqual(&state))
-			return false;
-	}
 	if (set == NULL)
 		set = FindCandidates(&state, NULL);
-	id = WriteNewNode(&state, set);
-	if (updated && known.nodes != NULL && known.build_id == view->meta.build_id)
-		(void) AddEqual(l, id, state.slot);
+	WriteNewNode(&state, set);
 	return state.nodes > 0 && state.nodes % RETRAIN_EVERY == 0 &&
 		PipeannIsOutgrown(&view->meta);
 }
@@ -720,7 +517,7 @@ NoteLeftOut(Relation index)
 /* The view, and memory for retraining, are in the statement's own context. */
 static void
 InsertValues(Relation heap, Relation index, Datum *values, bool *isnull,
-			 ItemPointer tid, bool updated)
+			 ItemPointer tid)
 {
 	MemoryContext context = CurrentMemoryContext;
 	PipeannColumns columns = PipeannIndexColumns(index);
@@ -742,7 +539,7 @@ InsertValues(Relation heap, Relation index, Datum *values, bool *isnull,
 	PipeannOpenView(&view, index);
 	PipeannFollowChanges(&view);
 	MemoryContextSwitchTo(RowContext(context, dim));
-	outgrown = InsertVector(&view, x, norm, row, updated);
+	outgrown = InsertVector(&view, x, norm, row);
 	MemoryContextSwitchTo(context);
 	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
 	if (outgrown)
@@ -767,7 +564,7 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",
 									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
-	InsertValues(heap, index, values, isnull, heap_tid, index_unchanged);
+	InsertValues(heap, index, values, isnull, heap_tid);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return false;
