@@ -752,9 +752,9 @@ PackAndWrite(BuildState *state, PipeannGraph *graph)
 	PipeannTeamFree(state->team, order);
 }
 
-/* The first generation of codes; the graph tells which strays are lonely. */
+/* The first generation of codes. */
 static void
-MakeCodes(BuildState *state, const PipeannGraph *graph)
+MakeCodes(BuildState *state)
 {
 	PipeannTeam *team = state->team;
 	PipeannMeta *meta = &state->meta;
@@ -778,7 +778,7 @@ MakeCodes(BuildState *state, const PipeannGraph *graph)
 	PipeannCodingTrainOn(team, &coding, nodes);
 	if (PipeannTeamLeads(team))
 		PipeannCodebookWrite(&coding, &map);
-	PipeannCodesWrite(team, &coding, &map, nodes, graph);
+	PipeannCodesWrite(team, &coding, &map, nodes);
 	StartPhase(state, PHASE_ENTRY, PipeannEntryCount(n), PIPEANN_ENTRY_STEPS);
 	PipeannEntriesWrite(team, &coding, meta, &map, nodes, meta->root);
 	PipeannCodingPublish(&coding, meta, n);
@@ -865,7 +865,7 @@ BuildProgram(PipeannParallel *p)
 	}
 	PipeannClustersFree(state.team, clusters);
 	PackAndWrite(&state, graph);
-	MakeCodes(&state, graph);
+	MakeCodes(&state);
 	if (graph != NULL)
 		PipeannGraphFree(state.team, graph);
 	if (PipeannTeamLeads(state.team))

@@ -416,68 +416,6 @@ PipeannCodebookWrite(const PipeannCoding *k, const PipeannExtentMap *map)
 						   PipeannHistogramsBytes(l), k->wal);
 }
 
-/* A node in memory, for GraphNeighborAt(). */
-typedef struct GraphNode
-{
-	const PipeannNodes *nodes;
-	const PipeannGraph *graph;
-	uint32		number;
-} GraphNode;
-
-/* The vector of a neighbour in a graph in memory. */
-static bool
-GraphNeighborAt(void *arg, int i, float *y)
-{
-	const GraphNode *node = arg;
-
-	if (i >= node->graph->degree[node->number])
-		return false;
-	CodingVector(&node->nodes->vectors,
-						PipeannNeighbors(node->graph, node->number)[i], y);
-	return true;
-}
-
-/*
- * Whether the node of this vector and code strays, by the error that stray has of it, and
- * what is to be known of it then. Its neighbours tell whether it is lonely: if the codes of
- * others are near its own, those of the nodes nearest to it are.
- */
-static bool
-Strays(const PipeannCoding *k, const float *x, const uint8 *code,
-	   PipeannNeighborAt neighbor_at, void *arg, PipeannStray *stray)
-{
-	float	   *y;
-	uint8	   *other;
-	bool		lonely = true;
-
-	if (!PipeannStrayMake(&k->pq, k->layout.metric, x, code, k->error, stray))
-		return false;
-	y = PipeannArray(float, k->layout.dim);
-	other = PipeannArray(uint8, k->layout.pq_bytes);
-	for (int i = 0; lonely && neighbor_at(arg, i, y); i++)
-	{
-		(void) PipeannPqEncode(&k->pq, y, other);
-		lonely = !PipeannCodesAlike(&k->pq, stray, code, other);
-	}
-	if (lonely)
-		stray->error = -stray->error;
-	pfree(other);
-	pfree(y);
-	return true;
-}
-
-/* Encode a node's vector x[dim], normalised for cosine; one that strays is noted. */
-void
-PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x,
-					PipeannNeighborAt neighbor_at, void *arg, uint8 *code)
-{
-	PipeannStray stray = {.id = id};
-
-	stray.error = PipeannPqEncode(&k->pq, x, code);
-	PipeannStraysSet(&k->strays, id,
-					 Strays(k, x, code, neighbor_at, arg, &stray) ? &stray : NULL);
-}
-
 /* Vectors encoded at once. */
 #define ENCODE_BLOCK 32
 
@@ -487,29 +425,12 @@ PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x,
 /* Pages of codes that a build has in memory at a time. */
 #define CODE_BATCH 2048
 
-/* Those of the codes that a team makes. */
-typedef struct SharedStrays
-{
-	uint8		lock;
-	PipeannStrays strays;
-} SharedStrays;
-
 /* What members encode with: memory of their own, and what they share. */
 typedef struct CodeWork
 {
 	float	   *x;				/* [ENCODE_BLOCK][dim] */
 	uint8	   *payloads;		/* shared: of a batch of pages */
-	const PipeannGraph *graph;
-	SharedStrays *strays;
 } CodeWork;
-
-static void
-NoteStray(SharedStrays *shared, const PipeannStray *stray)
-{
-	PipeannTeamLock(&shared->lock);
-	PipeannStraysSet(&shared->strays, stray->id, stray);
-	PipeannTeamUnlock(&shared->lock);
-}
 
 /*
  * Fill a code page with the codes of ids first .. first + n - 1. Nodes are encoded in
@@ -517,11 +438,9 @@ NoteStray(SharedStrays *shared, const PipeannStray *stray)
  * zeroes after it.
  */
 static void
-EncodePage(const PipeannCoding *k, const PipeannNodes *nodes,
-		   const CodeWork *work, uint32 first, int n, uint8 *out)
+EncodePage(const PipeannPq *pq, const PipeannNodes *nodes, float *x, uint32 first,
+		   int n, uint8 *out)
 {
-	const PipeannPq *pq = &k->pq;
-	float	   *x = work->x;
 	float		errors[ENCODE_BLOCK];
 
 	memset(out, 0, PIPEANN_PAYLOAD);
@@ -538,19 +457,8 @@ EncodePage(const PipeannCoding *k, const PipeannNodes *nodes,
 									x + (Size) j * pq->dim);
 		PipeannPqEncodeMany(pq, x, count, codes, pq->nsubvectors, errors);
 		for (int j = 0; j < count; j++)
-		{
-			uint8	   *code = codes + (Size) j * pq->nsubvectors;
-			PipeannStray stray = {.id = first + i + j,.error = errors[j]};
-			GraphNode self = {
-				.nodes = nodes,.graph = work->graph,.number = node[j]
-			};
-
 			if (node[j] == PIPEANN_INVALID_ID)
-				memset(code, 0, pq->nsubvectors);
-			else if (Strays(k, x + (Size) j * pq->dim, code,
-							GraphNeighborAt, &self, &stray))
-				NoteStray(work->strays, &stray);
-		}
+				memset(codes + (Size) j * pq->nsubvectors, 0, pq->nsubvectors);
 	}
 }
 
@@ -570,7 +478,7 @@ EncodePages(PipeannTeam *team, const PipeannCoding *k,
 			uint8	   *payload = work->payloads +
 				(Size) (page - first) * PIPEANN_PAYLOAD;
 
-			EncodePage(k, nodes, work, id, count, payload);
+			EncodePage(&k->pq, nodes, work->x, id, count, payload);
 			EncodeAttributes(k->attributes, &k->layout, nodes, id,
 									count, payload);
 		}
@@ -587,16 +495,13 @@ PipeannCodePagesWrite(const PipeannCoding *k, const PipeannExtentMap *map,
 /* Make and write the codes of all nodes. All members call; the leader writes. */
 void
 PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
-				  const PipeannExtentMap *map, const PipeannNodes *nodes,
-				  const PipeannGraph *graph)
+				  const PipeannExtentMap *map, const PipeannNodes *nodes)
 {
 	uint32		pages = PipeannCodePages(&k->layout, nodes->ids);
 	uint32		batch = Min(pages, k->wal ? CODE_RUN : CODE_BATCH);
 	CodeWork	work = {
 		.x = PipeannArray(float, mul_size(k->layout.dim, ENCODE_BLOCK)),
-		.payloads = PipeannTeamAlloc(team, mul_size(batch, PIPEANN_PAYLOAD)),
-		.graph = graph,
-		.strays = PipeannTeamAlloc(team, sizeof(SharedStrays))
+		.payloads = PipeannTeamAlloc(team, mul_size(batch, PIPEANN_PAYLOAD))
 	};
 
 	for (uint32 first = 0; first < pages; first += batch)
@@ -609,9 +514,7 @@ PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
 		PipeannTeamMeet(team);
 	}
 	k->code_pages = pages;
-	k->strays = work.strays->strays;
 	PipeannTeamMeet(team);
-	PipeannTeamFree(team, work.strays);
 	PipeannTeamFree(team, work.payloads);
 	pfree(work.x);
 }
@@ -837,7 +740,6 @@ PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta, uint64 nodes)
 	meta->code_pages = k->code_pages;
 	meta->code_error = k->error;
 	meta->strayed = 0;
-	meta->strays = k->strays;
 	meta->trained_nodes = nodes;
 	meta->entry_first = k->entry_first;
 	meta->entry_count = k->entry_count;
@@ -879,16 +781,14 @@ PipeannCodingAdd(PipeannCoding *k, PipeannIndexView *view, uint32 old,
 	const PipeannLayout *l = &k->layout;
 	float	   *x = PipeannArray(float, l->dim);
 	uint8	   *code = palloc0(PipeannCodeBytes(l));
-	PipeannPageNode self = {view, slot, PipeannSlotAlloc(&view->meta.layout)};
 
 	PipeannSlotCodingVector(view, old, slot, x);
-	PipeannCodingEncode(k, id, x, PipeannPageNeighborAt, &self, code);
+	(void) PipeannPqEncode(&k->pq, x, code);
 	if (k->attributes != NULL)
 		PipeannAttributesOfNode(k->attributes, view, old, slot, code + l->pq_bytes);
 	while (k->code_pages <= id / PipeannCodesPerPage(l))
 		AddCodePage(k, view);
 	PipeannPlaceCode(view, l, k->generation, id, code, NULL, NULL);
-	pfree(self.neighbor);
 	pfree(x);
 	pfree(code);
 }

@@ -25,7 +25,6 @@ typedef struct PipeannCoding
 	uint32		code_pages;		/* written so far */
 	uint32		entry_first;	/* as in the metapage */
 	uint32		entry_count;
-	PipeannStrays strays;
 } PipeannCoding;
 
 /*
@@ -52,9 +51,6 @@ PipeannCodingScale(PipeannMetric metric, float aux, int dim, float *x)
 			x[i] *= aux;
 }
 
-/* Puts the vector of a node's neighbour i, for the quantiser; false: it has no more. */
-typedef bool (*PipeannNeighborAt) (void *arg, int i, float *y);
-
 /* coding.c */
 extern void PipeannChooseWidths(Relation index,
 								const PipeannNodes *nodes, PipeannLayout *l,
@@ -75,9 +71,6 @@ extern void PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta,
 								 uint32 ids);
 extern void PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta,
 								 uint64 nodes);
-extern void PipeannCodingEncode(PipeannCoding *k, uint32 id, const float *x,
-								PipeannNeighborAt neighbor_at, void *arg,
-								uint8 *code);
 extern void PipeannCodingFree(PipeannTeam *team, PipeannCoding *k);
 extern void PipeannCodingAdd(PipeannCoding *k, PipeannIndexView *view, uint32 old,
 							 const PipeannSlot *slot, uint32 id);
@@ -90,8 +83,7 @@ extern void PipeannCodePagesWrite(const PipeannCoding *k,
 								  const uint8 *payloads, uint32 n);
 extern void PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
 							  const PipeannExtentMap *map,
-							  const PipeannNodes *nodes,
-							  const PipeannGraph *graph);
+							  const PipeannNodes *nodes);
 extern void PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k,
 							  const PipeannMeta *meta,
 							  const PipeannExtentMap *map,
@@ -204,15 +196,6 @@ typedef struct PipeannLoadedNodes
 typedef void (*PipeannTakeNode) (uint32 id, const PipeannSlot *slot,
 								 void *arg);
 
-/* A node on its page, for PipeannPageNeighborAt(). */
-typedef struct PipeannPageNode
-{
-	const PipeannIndexView *view;
-	const PipeannSlot *slot;
-	PipeannSlot *neighbor;		/* room for one */
-} PipeannPageNode;
-
-extern bool PipeannPageNeighborAt(void *arg, int i, float *y);
 extern void PipeannSlotCodingVector(const PipeannIndexView *view, uint32 id,
 									const PipeannSlot *slot, float *x);
 extern void PipeannVisitNodes(PipeannIndexView *view, uint32 pages, bool dead,

@@ -123,31 +123,6 @@ PipeannSlotCodingVector(const PipeannIndexView *view, uint32 id,
 	PipeannCodingScale(l->metric, slot->aux, l->dim, x);
 }
 
-/*
- * The vector of the first neighbour from number i on that is a node, of a node on its
- * page; arg is a PipeannPageNode.
- */
-bool
-PipeannPageNeighborAt(void *arg, int i, float *y)
-{
-	const PipeannPageNode *node = arg;
-	const PipeannIndexView *view = node->view;
-
-	for (; i < PipeannSlotDegree(&view->meta.layout, node->slot); i++)
-	{
-		uint32		id = node->slot->neighbors[i];
-
-		if (id >= PipeannViewIds(view))
-			continue;
-		PipeannSlotCopy(view, id, node->neighbor);
-		if (!PipeannSlotIsNode(node->neighbor))
-			continue;
-		PipeannSlotCodingVector(view, id, node->neighbor, y);
-		return true;
-	}
-	return false;
-}
-
 /* ---------- reading pages ---------- */
 
 /* Bytes of a whole row. */

@@ -586,7 +586,7 @@ WriteGeneration(PipeannTeam *team, Repacking *s)
 	const PipeannNodes *nodes = &s->g->nodes;
 
 	PipeannCodebookWrite(&s->coding, view->map);
-	PipeannCodesWrite(team, &s->coding, view->map, nodes, s->graph);
+	PipeannCodesWrite(team, &s->coding, view->map, nodes);
 	PipeannEntriesWrite(team, &s->coding, &view->meta, view->map, nodes,
 						nodes->id_of_node[s->graph->medoid]);
 }

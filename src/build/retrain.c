@@ -68,7 +68,6 @@ typedef struct Retraining
 	uint32		most_entries;
 
 	/* codes: those of nodes that there were a page at a time */
-	PipeannSlot *neighbor;		/* of a node that strays */
 	uint32		code_page;
 	uint8	   *payload;
 	uint8	   *code;			/* room for one */
@@ -233,7 +232,6 @@ static void
 EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
 	Retraining *r = arg;
-	PipeannPageNode self = {&r->view, slot, r->neighbor};
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint8	   *code = r->code;
 
@@ -243,7 +241,7 @@ EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 	while (r->code_page < id / PipeannCodesPerPage(l))
 		FlushCodes(r);
 	PipeannSlotCodingVector(&r->view, id, slot, r->x);
-	PipeannCodingEncode(&r->coding, id, r->x, PipeannPageNeighborAt, &self, code);
+	(void) PipeannPqEncode(&r->coding.pq, r->x, code);
 	if (r->coding.attributes != NULL)
 		PipeannAttributesOfNode(r->coding.attributes, &r->view, id, slot,
 								code + l->pq_bytes);
@@ -261,7 +259,6 @@ EncodeNodes(Retraining *r)
 	size = mul_size(r->ncovered, sizeof(uint16));
 	r->payload = palloc0(PIPEANN_PAYLOAD);
 	r->code = palloc0(PipeannCodeBytes(l));
-	r->neighbor = PipeannSlotAlloc(l);
 	r->page = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	r->covered = PipeannAlloc(size);
 	memset(r->covered, 0xFF, size);

@@ -586,19 +586,8 @@ PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages, uint32 n)
 	PipeannRefreshView(view);
 }
 
-/* By how much a code errs, for the metapage of the generation that it is of. */
-static void
-NoteError(PipeannMeta *meta, const PipeannStray *node, bool is_new)
-{
-	double		usual = meta->code_error;
-	float		error = fabsf(node->error);
-	bool		strays = PipeannHasStrayed(error, meta->code_error);
-
-	if (is_new && usual > 0)
-		meta->strayed += (error < PIPEANN_STRAYED * usual ?
-						  error / usual : PIPEANN_STRAYED) - 1;
-	PipeannStraysSet(&meta->strays, node->id, strays ? node : NULL);
-}
+/* A code counts for no more than this many times the usual error. */
+#define MOST_STRAYED 9.0
 
 /*
  * A node has got a code, which errs so. Count it in the metapage, if is_new, and note
@@ -606,9 +595,9 @@ NoteError(PipeannMeta *meta, const PipeannStray *node, bool is_new)
  * the number of nodes: no other insert gets the same. The first node becomes the root.
  */
 uint64
-PipeannNoteNode(PipeannIndexView *view, const PipeannStray *node, bool is_new)
+PipeannNoteNode(PipeannIndexView *view, uint32 id, float error, bool is_new)
 {
-	uint32		id = node->id;
+	double		usual = view->meta.code_error;
 	PipeannMetaUpdate update;
 	uint64		nodes;
 
@@ -620,8 +609,9 @@ PipeannNoteNode(PipeannIndexView *view, const PipeannStray *node, bool is_new)
 		update.meta->came++;
 	}
 	nodes = update.meta->nodes;
-	if (update.meta->generation == view->meta.generation)
-		NoteError(update.meta, node, is_new);
+	if (is_new && usual > 0 && update.meta->generation == view->meta.generation)
+		update.meta->strayed += (error < MOST_STRAYED * usual ? error / usual :
+								 MOST_STRAYED) - 1;
 	if (update.meta->flags & PIPEANN_META_HAS_CODES)
 		PipeannMetaNoteChange(update.meta,
 							  id / PipeannCodesPerPage(&view->meta.layout));

@@ -89,7 +89,7 @@ extern void PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 								   const bool *which);
 extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,
 								 uint32 n);
-extern uint64 PipeannNoteNode(PipeannIndexView *view, const PipeannStray *node,
+extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, float error,
 							  bool is_new);
 extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
 							  uint32 slots);

@@ -147,8 +147,6 @@ LoadParts(PipeannIndexView *view)
 			PipeannCacheFollow(view->index, view->cache, &view->meta);
 		view->map = &view->cache->map;
 		view->codes = view->cache->codes;
-		view->codes.strays = &view->meta.strays;
-		view->codes.stray_bits = PipeannStrayBits(&view->meta.strays);
 	}
 	else
 		LoadMap(view);

@@ -218,41 +218,15 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	return set;
 }
 
-/*
- * Whether a node with this slot and code strays is to be known, and whether it is lonely:
- * the codes of its neighbours tell.
- */
-static void
-NoteStray(InsertState *state, const PipeannSlot *slot, const uint8 *code,
-		  PipeannStray *stray)
-{
-	const PipeannIndexView *view = state->view;
-	const PipeannCodes *codes = &view->codes;
-	bool		lonely = true;
-
-	if (!PipeannStrayMake(&codes->pq, view->meta.layout.metric, state->query,
-						  code, view->meta.code_error, stray))
-		return;
-	for (int i = 0; lonely && i < PipeannSlotDegree(&view->meta.layout, slot); i++)
-		lonely = slot->neighbors[i] >= codes->ncodes ||
-			!PipeannCodesAlike(&codes->pq, stray, code,
-							   PipeannCodeAt(codes, slot->neighbors[i]));
-	if (lonely)
-		stray->error = -stray->error;
-}
-
-/*
- * Write a node's code, if there are codes. Returns what is to be known of it should the
- * node, of this slot, stray.
- */
-static PipeannStray
-WriteCode(InsertState *state, uint32 id, const PipeannSlot *slot)
+/* Write a node's code, if there are codes. Returns by how much it errs, else 0. */
+static float
+WriteCode(InsertState *state, uint32 id)
 {
 	PipeannIndexView *view = state->view;
 	const PipeannMeta *meta = &view->meta;
 	const PipeannLayout *l = &meta->layout;
 	uint8	   *code = palloc0(PipeannCodeBytes(l));
-	PipeannStray stray = {.id = id};
+	float		error = 0;
 
 	if (view->cache != NULL)
 	{
@@ -262,19 +236,17 @@ WriteCode(InsertState *state, uint32 id, const PipeannSlot *slot)
 
 		if (state->attributes != NULL)
 			(void) PipeannNodeCodeMake(&node, id);
-		stray.error = state->code_error;
-		if (state->vector_code == NULL ||
-			PipeannHasStrayed(state->code_error, meta->code_error))
-			stray.error = PipeannPqEncode(&view->codes.pq, state->query, code);
+		error = state->code_error;
+		if (state->vector_code == NULL)
+			error = PipeannPqEncode(&view->codes.pq, state->query, code);
 		else
 			memcpy(code, state->vector_code, view->codes.pq.nsubvectors);
-		NoteStray(state, slot, code, &stray);
 		PipeannPlaceCode(view, l, meta->generation, id, code,
 						 state->attributes == NULL ? NULL :
 						 PipeannNodeCodePut, &node);
 	}
 	pfree(code);
-	return stray;
+	return error;
 }
 
 /* One that was not written yet comes to cover everything. */
@@ -345,7 +317,7 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
 	PipeannIndexView *view = state->view;
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannStray stray;
+	float		error;
 	uint32		id;
 
 	PipeannLinkPrune(view, set, PIPEANN_INVALID_ID, state->slot);
@@ -356,9 +328,9 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
-	stray = WriteCode(state, id, state->slot);
+	error = WriteCode(state, id);
 	PIPEANN_PAUSE("code-not-noted");
-	state->nodes = PipeannNoteNode(view, &stray, true);
+	state->nodes = PipeannNoteNode(view, id, error, true);
 	PIPEANN_PAUSE("insert-code-written");
 	if (state->slot->degree == 0 && state->nodes > 1)
 		LinkLate(state, id);
@@ -378,9 +350,7 @@ LinkIfUnlinked(InsertState *state, uint32 id)
 	PipeannSlotCopy(state->view, id, slot);
 	if (!PipeannIsLinked(state->view, id, slot))
 	{
-		PipeannStray stray = WriteCode(state, id, slot);
-
-		(void) PipeannNoteNode(state->view, &stray, false);
+		(void) PipeannNoteNode(state->view, id, WriteCode(state, id), false);
 		(void) PipeannLinkNode(state->view, id, slot, NULL);
 	}
 	pfree(slot);

@@ -8,7 +8,7 @@
 #include "base/base.h"
 
 #include "base/bits.h"
-#include "pq/strays.h"
+#include "pq/pq.h"
 
 /* What is known of the nodes without reading them. */
 typedef struct PipeannCodes
@@ -23,8 +23,6 @@ typedef struct PipeannCodes
 	const uint32 *entry_ids;	/* [entry_count] */
 	const uint16 *entry_nneighbors; /* [entry_count] */
 	const uint32 *entry_neighbors;	/* [entry_count][entry_degree] */
-	const PipeannStrays *strays;
-	uint64		stray_bits;		/* of those that are heeded; 0: there are none */
 } PipeannCodes;
 
 static inline const uint8 *

@@ -132,15 +132,12 @@ AddBatch(PipeannSearch *search, Batch *batch)
 		codes[left] = codes[i] + half;
 		first[left] = first[i];
 		left += !(PipeannPqKey(metric, first[i] + order->least_rest) >
-				  order->bound.dist + ROUNDING * fabsf(first[i])) ||
-			PipeannStrayAt(search, ids[i]) != NULL;
+				  order->bound.dist + ROUNDING * fabsf(first[i]));
 	}
 	PipeannKernel->pq_scan(search->table + (Size) half * PIPEANN_CENTROIDS,
 						   nsubvectors - half, codes, left, second);
 	for (int i = 0; i < left; i++)
-		Add(order, ids[i],
-			PipeannCorrected(search, ids[i],
-							 PipeannPqKey(metric, first[i] + second[i])));
+		Add(order, ids[i], PipeannPqKey(metric, first[i] + second[i]));
 }
 
 static inline void
@@ -320,7 +317,7 @@ NoteError(PipeannSearch *search, const PipeannDiscard *item,
 	float		error;
 
 	if (PipeannIsPoorlyCoded(search->layout, slot) || PipeannScansSparse(search) ||
-		search->code_order.unordered || PipeannStrayAt(search, item->id) != NULL)
+		search->code_order.unordered)
 		return;
 	error = item->dist - PipeannSlotDistance(search, slot);
 	if (PipeannTerminationWantsError(&search->termination))

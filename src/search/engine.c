@@ -406,35 +406,6 @@ FillPool(PipeannSearch *search, const EntryList *list, int count)
 		count : 0;
 }
 
-/*
- * No edge may be followed to a stray, as none is where it seems to be; nor to a lonely one,
- * if all others are about as far from it. Those that are not lonely are nearer
- * than they may prove to be, so they take no places of others: the list is longer by as
- * many as come into it.
- */
-static void
-AddStrays(PipeannSearch *search)
-{
-	const PipeannCodes *codes = search->codes;
-	PipeannPool *pool = &search->pool;
-	PipeannMemory former;
-	int			n = 0;
-
-	if (codes->strays == NULL || codes->strays->n == 0)
-		return;
-	for (uint32 i = 0; i < Min(codes->strays->n, PIPEANN_MAX_STRAYS); i++)
-		n = PipeannBatchAdd(search, n, codes->strays->items[i].id);
-	PipeannBatchToPool(search, n);
-	if (codes->stray_bits == 0)
-		return;
-	for (int i = 0; i < pool->count; i++)
-		search->near_strays += PipeannStrayAt(search, pool->items[i].id) != NULL;
-	former = PipeannMemoryEnter(search);
-	PipeannPoolWiden(pool, pool->length + search->near_strays,
-					 pool->capacity + search->near_strays);
-	PipeannMemoryLeave(former);
-}
-
 /* No page is asked for yet. */
 static void
 EnterTogether(PipeannSearch *search, EntryList *list)
@@ -500,8 +471,6 @@ AddEntryPoints(PipeannSearch *search)
 		EnterTogether(search, &list);
 	else
 		EnterAlone(search, &list);
-	if (!search->scans_codes)
-		AddStrays(search);
 }
 
 /* The entry nearest to the query, of a search that is not run. */
@@ -831,9 +800,6 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 										   search->rotated);
 	if (PipeannIsRounded(layout))
 		PipeannBoundsInit(&search->bounds, layout, query);
-	if (codes != NULL && codes->stray_bits != 0)
-		search->query_square =
-			PipeannKernel->dot[PIPEANN_FLOAT4] (query, query, layout->dim);
 	if (layout->slots_per_page > PIPEANN_MASKED_SLOTS)
 		search->params.disabled |= PIPEANN_NODE_HITS;
 	if (params->width > 0)

@@ -14,7 +14,7 @@
 static inline int
 PipeannListEf(const PipeannSearch *search)
 {
-	return (int) (search->params.ef * search->stretch) + search->near_strays;
+	return (int) (search->params.ef * search->stretch);
 }
 
 /* Candidates that are explored unless the search ends early. */

@@ -71,11 +71,6 @@ MeasureBatch(PipeannSearch *search, int n)
 	search->counters->code_distances += n;
 	if (search->params.together != NULL)
 		PipeannTogetherNote(search->params.together, search->batch_dists, n);
-	if (search->codes->stray_bits != 0)
-		for (int i = 0; i < n; i++)
-			search->batch_dists[i] = PipeannCorrected(search,
-													  search->batch_ids[i],
-													  search->batch_dists[i]);
 }
 
 /* They are for later. */
@@ -649,11 +644,8 @@ ScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
 
 	ref->slots |= (uint64) 1 << PipeannIdSlot(search->layout, item->id);
 	exact = PipeannScoreSlot(search, item->id, slot, wanted);
-	if (PipeannStrayAt(search, item->id) == NULL)
-	{
-		PipeannSampleAdd(&search->distances, exact);
-		PipeannSampleAdd(&search->errors, (double) code - exact);
-	}
+	PipeannSampleAdd(&search->distances, exact);
+	PipeannSampleAdd(&search->errors, (double) code - exact);
 	if (PipeannIsPoorlyCoded(search->layout, slot))
 		ScoreWholePages(search);
 }
@@ -668,8 +660,7 @@ static void
 SampleError(PipeannSearch *search, const PipeannCandidate *item,
 			const PipeannSlot *slot)
 {
-	if (!PipeannTerminationWantsError(&search->termination) ||
-		PipeannStrayAt(search, item->id) != NULL)
+	if (!PipeannTerminationWantsError(&search->termination))
 		return;
 	if (PipeannIsPoorlyCoded(search->layout, slot))
 	{

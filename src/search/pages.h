@@ -25,27 +25,6 @@ PipeannBatchAdd(PipeannSearch *search, int n, uint32 id)
 	return n + PipeannIdSetAdd(&search->visited, id);
 }
 
-/* A node as a stray, or NULL. */
-static inline const PipeannStray *
-PipeannStrayAt(const PipeannSearch *search, uint32 id)
-{
-	const PipeannCodes *codes = search->codes;
-
-	return (codes->stray_bits & PipeannStrayBit(id)) == 0 ? NULL :
-		PipeannStrayFind(codes->strays, id);
-}
-
-/* The distance of a node's code; that of a stray is the least that it may have. */
-static inline float
-PipeannCorrected(const PipeannSearch *search, uint32 id, float dist)
-{
-	const PipeannStray *stray = PipeannStrayAt(search, id);
-
-	return stray == NULL ? dist :
-		PipeannStrayLeast(stray, search->layout->metric, search->query_square,
-						  dist);
-}
-
 /* Whether a live node may be a result. */
 static inline bool
 PipeannIsWanted(const PipeannSearch *search, uint32 id,

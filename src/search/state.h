@@ -87,8 +87,6 @@ struct PipeannSearch
 	PipeannSearchParams params;
 	const void *stored_query;	/* the query of the storage's kernels */
 	PipeannBounds bounds;		/* of a storage that rounds */
-	float		query_square;	/* its squared length, if there are strays */
-	int			near_strays;	/* in the pool when the search began */
 
 	/* of the searches of a PipeannTogether */
 	PipeannSearch *behind;		/* the next one to be run, or NULL */

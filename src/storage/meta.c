@@ -6,6 +6,7 @@
 
 #include "base/metric.h"
 #include "distance/distance.h"
+#include "pq/pq.h"
 
 #include "utils/rel.h"
 

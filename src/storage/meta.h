@@ -7,7 +7,6 @@
 
 #include "base/parts.h"
 #include "base/pause.h"
-#include "pq/strays.h"
 #include "storage/page.h"
 #include "access/generic_xlog.h"
 
@@ -133,7 +132,6 @@ typedef struct PipeannMeta
 	PipeannWidths widths;
 	double		strayed;		/* of nodes inserted since trained_nodes: sum
 								 * of (code error / code_error - 1) */
-	PipeannStrays strays;		/* of this generation */
 	PipeannCurve curve;
 	uint32		changes_handle; /* of the memory where inserts note what they
 								 * change while the index is packed anew; may be

@@ -860,25 +860,6 @@ FindEntryNodes(PipeannVacuum *v)
 	return dead;
 }
 
-/* Before their ids may be others': dead nodes make room for strays with rows. */
-static void
-ForgetStrays(PipeannVacuum *v)
-{
-	PipeannStrays strays;
-	PipeannMetaUpdate update;
-
-	PipeannMetaBegin(v->view.index, &update);
-	strays = update.meta->strays;
-	for (uint32 i = 0; i < Min(strays.n, PIPEANN_MAX_STRAYS); i++)
-		if (strays.items[i].id < v->ids &&
-			PipeannBitsHas(&v->dead, strays.items[i].id))
-			PipeannStraysSet(&update.meta->strays, strays.items[i].id, NULL);
-	if (update.meta->strays.n < strays.n)
-		PipeannMetaEnd(&update);
-	else
-		PipeannMetaAbort(&update);
-}
-
 /*
  * All is done. An interrupted VACUUM may have left a wrong number of nodes;
  * what was counted now is right if nothing was inserted meanwhile.
@@ -932,7 +913,6 @@ Vacuum(PipeannVacuum *v)
 	{
 		/* retraining must not meet a freed slot that is used anew */
 		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-		ForgetStrays(v);
 		RepairEntryGraph(v);
 		PIPEANN_PAUSE("vacuum-cleaned");
 		AwaitInserts(v);

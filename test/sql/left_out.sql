@@ -146,35 +146,6 @@ INSERT INTO one_way SELECT i, array_fill(random()::real, ARRAY[512])::vector FRO
 CREATE INDEX one_way_v ON one_way USING pipeann (v vector_cosine_ops);
 ANALYZE one_way;
 SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM one_way ORDER BY v <=> array_fill(1, ARRAY[512])::vector LIMIT 1000) s;
--- what many codes cannot tell apart: a row's new version with the same vector joins its node, and does not have to look for it
--- (a node each, 590 to 1,861 pages each, once); a vector that comes anew does not
-CREATE FUNCTION pages_of(query text) RETURNS int LANGUAGE plpgsql AS $$
-DECLARE
-	plan json;
-BEGIN
-	EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT json) ' || query INTO plan;
-	RETURN (plan -> 0 -> 'Plan' ->> 'Shared Hit Blocks')::int + (plan -> 0 -> 'Plan' ->> 'Shared Read Blocks')::int;
-END $$;
-ALTER TABLE one_way ADD seen bool;
-SELECT pages_of('UPDATE one_way SET seen = true') / 5000 < 100 AS few_pages;
-SELECT nodes < 5100 AS joined, pipeann_check('one_way_v', true) = nodes AS reached FROM pipeann_index_info('one_way_v');
-VACUUM one_way;
--- a session that has read them knows them after VACUUM, and after a REINDEX learns them anew
-UPDATE one_way SET seen = false WHERE id % 10 = 0;
-REINDEX INDEX one_way_v;
-UPDATE one_way SET seen = NOT seen WHERE id % 3 = 0;
-UPDATE one_way SET v = array_fill(2 + id, ARRAY[512])::vector WHERE id <= 10;
-SELECT nodes BETWEEN 5000 AND 5100 AS joined, pipeann_check('one_way_v', true) = nodes AS reached FROM pipeann_index_info('one_way_v');
-SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM one_way ORDER BY v <=> array_fill(1, ARRAY[512])::vector LIMIT 6000) s;
-DROP FUNCTION pages_of(text);
-DROP TABLE one_way;
--- codes of other bytes, equally far
-CREATE TABLE one_way (id int, seen int, v vector(64));
-SELECT setseed(.5);
-INSERT INTO one_way SELECT i, 0, array_fill((random() + 0.01)::real, ARRAY[64])::vector FROM generate_series(1, 7000) i;
-CREATE INDEX one_way_v ON one_way USING pipeann (v vector_cosine_ops);
-UPDATE one_way SET seen = 1;
-SELECT nodes < 7100 AS joined, pipeann_check('one_way_v', true) = nodes AS reached FROM pipeann_index_info('one_way_v');
 DROP TABLE one_way;
 -- expressions of the index are computed for the table's owner, whoever asks
 CREATE FUNCTION for_owner(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$

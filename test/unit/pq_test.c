@@ -9,7 +9,6 @@
 
 #include "distance/distance.h"
 #include "pq/pq.h"
-#include "pq/strays.h"
 
 #define IMAGE_DIM 784
 
@@ -612,158 +611,6 @@ ByTableIsTheSame(void)
 }
 
 static void
-Normalize(float *x, int dim)
-{
-	float		norm = sqrtf(PipeannKernel->dot[PIPEANN_FLOAT4] (x, x, dim));
-
-	for (int d = 0; d < dim; d++)
-		x[d] /= norm;
-}
-
-/* What is taken for the distance of a stray is never more than the distance. */
-static void
-StraysAreNoFarther(void)
-{
-	static const PipeannMetric metrics[] =
-	{PIPEANN_L2, PIPEANN_IP, PIPEANN_COSINE, PIPEANN_L1};
-	Data		data = MakeData(16, 1000, 200);
-	PipeannPq	pq = MakePq(data.dim, 4);
-	float	   *table = palloc(sizeof(float) * 4 * PIPEANN_CENTROIDS);
-
-	Train(&pq, &data, data.n, 3);
-	for (int i = 0; i < 4 * 199; i++)
-	{
-		PipeannMetric metric = metrics[i % 4];
-		const float *v = data.test + (i / 4) * data.dim;
-		PipeannStray stray = {0};
-		float		q[16];
-		float		x[16];
-		uint8		code[4];
-		const uint8 *codes = code;
-		float		dist;
-		float		exact;
-		float		dot;
-
-		for (int d = 0; d < data.dim; d++)
-		{
-			q[d] = v[d];
-			x[d] = v[data.dim + d] * (1 + i % 7) + i % 3;
-		}
-		if (metric == PIPEANN_COSINE)
-		{
-			Normalize(q, data.dim);
-			Normalize(x, data.dim);
-		}
-		stray.error = PipeannPqEncode(&pq, x, code);
-		CHECK(PipeannStrayMake(&pq, metric, x, code, FLT_MIN, &stray) ==
-			  (stray.error > 0));
-		PipeannPqTable(&pq, metric, q, table);
-		PipeannPqScan(&pq, metric, table, &codes, 1, &dist);
-		dot = PipeannKernel->dot[PIPEANN_FLOAT4] (q, x, data.dim);
-		exact = metric == PIPEANN_L2 ?
-			PipeannKernel->l2[PIPEANN_FLOAT4] (q, x, data.dim) :
-			metric == PIPEANN_L1 ?
-			PipeannKernel->l1[PIPEANN_FLOAT4] (q, x, data.dim) : -dot;
-		dist = PipeannStrayLeast(&stray, metric,
-								 PipeannKernel->dot[PIPEANN_FLOAT4] (q, q, data.dim),
-								 dist);
-		CHECK(dist <= exact + 1e-4 * PipeannKernel->l2[PIPEANN_FLOAT4] (q, x, data.dim));
-		/* and a query at the vector knows that it is */
-		if (metric == PIPEANN_L2)
-		{
-			PipeannPqTable(&pq, metric, x, table);
-			PipeannPqScan(&pq, metric, table, &codes, 1, &dist);
-			CHECK(PipeannStrayLeast(&stray, metric, 0, dist) <= 1e-4 * dist);
-		}
-	}
-	pfree(table);
-	FreePq(&pq);
-	FreeData(&data);
-}
-
-/* Those that err most are kept, whatever the order in which they come. */
-static void
-StraysThatErrMost(void)
-{
-	PipeannStrays a = {0};
-	PipeannStrays b = {0};
-
-	for (uint32 i = 0; i < 100; i++)
-	{
-		uint32		j = i * 37 % 100;
-		PipeannStray one = {.id = i,.error = i * 61 % 100};
-		PipeannStray other = {.id = j,.error = j * 61 % 100};
-
-		PipeannStraysSet(&a, i, &one);
-		PipeannStraysSet(&b, j, &other);
-	}
-	CHECK(a.n == PIPEANN_MAX_STRAYS);
-	CHECK(memcmp(&a, &b, sizeof(a)) == 0);
-	for (uint32 i = 0; i < 100; i++)
-	{
-		const PipeannStray *found = PipeannStrayFind(&a, i);
-
-		CHECK((found != NULL) == (i * 61 % 100 >= 100 - PIPEANN_MAX_STRAYS));
-		CHECK(found == NULL || found->error == i * 61 % 100);
-		CHECK(found == NULL || (PipeannStrayBits(&a) & PipeannStrayBit(i)) != 0);
-	}
-	/* another node with that id: no stray, or one that errs otherwise */
-	PipeannStraysSet(&a, b.items[0].id, NULL);
-	CHECK(a.n == PIPEANN_MAX_STRAYS - 1 && PipeannStrayFind(&a, b.items[0].id) == NULL);
-	b.items[5].error = 1;
-	PipeannStraysSet(&a, b.items[5].id, &b.items[5]);
-	CHECK(a.n == PIPEANN_MAX_STRAYS - 1 &&
-		  PipeannStrayFind(&a, b.items[5].id) == &a.items[a.n - 1]);
-	/* a lonely one makes room for all others, and is not found as they are */
-	b.items[5].error = -1000;
-	PipeannStraysSet(&a, b.items[5].id, &b.items[5]);
-	CHECK(a.items[a.n - 1].error == -1000 && a.items[a.n - 2].error > 0);
-	CHECK(PipeannStrayFind(&a, b.items[5].id) == NULL);
-	b.items[5].error = -2000;
-	b.items[5].id = 1000;
-	PipeannStraysSet(&a, 1000, &b.items[5]);
-	CHECK(a.n == PIPEANN_MAX_STRAYS && a.items[a.n - 2].error == -2000);
-	b.items[6].id = 1001;
-	b.items[6].error = 0.5;
-	PipeannStraysSet(&a, 1001, &b.items[6]);
-	CHECK(a.n == PIPEANN_MAX_STRAYS && a.items[a.n - 2].id == 1001 &&
-		  a.items[a.n - 1].error == -2000);
-}
-
-/* Codes are alike by the distance of what they stand for, as a part of a stray's error. */
-static void
-CodesAlikeByDistance(void)
-{
-	Data		data = MakeData(30, 1000, 1);
-	PipeannPq	pq = MakePq(data.dim, 7);
-	uint8		a[7];
-	uint8		b[7];
-	float		x[30];
-	float		y[30];
-
-	Train(&pq, &data, data.n, 3);
-	for (uint32 i = 1; i < data.n; i++)
-	{
-		PipeannStray stray = {0};
-		float		apart;
-
-		(void) PipeannPqEncode(&pq, data.train, a);
-		(void) PipeannPqEncode(&pq, data.train + i * data.dim, b);
-		PipeannPqDecode(&pq, a, x);
-		PipeannPqDecode(&pq, b, y);
-		apart = PipeannKernel->l2[PIPEANN_FLOAT4] (x, y, data.dim);
-		stray.error = apart / PIPEANN_ALIKE * 1.01f;
-		CHECK(PipeannCodesAlike(&pq, &stray, a, b));
-		stray.error = -stray.error;
-		CHECK(PipeannCodesAlike(&pq, &stray, a, b));
-		stray.error = apart / PIPEANN_ALIKE * 0.99f;
-		CHECK(PipeannCodesAlike(&pq, &stray, a, b) == (apart == 0));
-	}
-	FreePq(&pq);
-	FreeData(&data);
-}
-
-static void
 SeedDecides(void)
 {
 	Data		data = MakeData(30, 3000, 1);
@@ -916,9 +763,6 @@ main(void)
 	UNIT_RUN(CodesAreNearest);
 	UNIT_RUN(ManyAreEncodedAlike);
 	UNIT_RUN(ByTableIsTheSame);
-	UNIT_RUN(StraysAreNoFarther);
-	UNIT_RUN(StraysThatErrMost);
-	UNIT_RUN(CodesAlikeByDistance);
 	UNIT_RUN(SeedDecides);
 	UNIT_RUN(FewSamples);
 	UNIT_RUN(RepeatedSamples);
