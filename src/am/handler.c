@@ -574,6 +574,7 @@ typedef struct Estimate
 {
 	double		rows;			/* of the index */
 	double		matching;		/* those that meet the index's conditions */
+	double		reached;		/* those of them within the distance that ends it */
 	double		returned;		/* those of them that meet all others */
 	double		wanted;			/* of these, by a limit; or all */
 	int			list;			/* of a search for these */
@@ -622,13 +623,13 @@ CodeScanCost(const Estimate *e)
 static double
 AllRowsCost(const Estimate *e)
 {
-	double		looked_at = e->wanted * e->matching / e->returned;
+	double		looked_at = e->wanted * e->reached / e->returned;
 	double		first = Min(e->list / PIPEANN_STRICT_PART, looked_at);
 	double		cost;
 
 	cost = first * e->row_cost / OVERLAP +
 		(looked_at - first) * (e->row_cost + NodeCost(e->page_cost));
-	return cost * e->matching / looked_at + e->matching * cpu_index_tuple_cost;
+	return cost * e->reached / looked_at + e->reached * cpu_index_tuple_cost;
 }
 
 /* What cost_index() will add for the table's pages is counted here already. */
@@ -699,11 +700,12 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 								  path->indexinfo->opcintype[column], PIPEANN_TYPE_PROC);
 	e.rows = Max(path->indexinfo->tuples, 1);
 	e.matching = Max(e.rows * selectivity, 1);
-	e.returned = Min(Max(table->rows, 1), e.matching);
+	e.reached = Max(e.matching * PipeannShareReached(root, path), 1);
+	e.returned = Min(Max(table->rows, 1), e.reached);
 	e.sparse = PipeannIsOfSparse(PipeannTypeByProc(type_proc));
 	e.wanted = PipeannWantedRows(root, e.returned);
 	e.list = ListOf(path->indexinfo->indexoid, e.wanted);
-	e.row_cost = TableCost(root, path, e.matching, table_page_cost);
+	e.row_cost = TableCost(root, path, e.reached, table_page_cost);
 	return e;
 }
 
@@ -761,7 +763,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 		*startup_cost += DISABLE_COST;
 		*total_cost += DISABLE_COST;
 	}
-	*selectivity = costs.indexSelectivity;
+	*selectivity = costs.indexSelectivity * e.reached / e.matching;
 	*correlation = 0;
 	*pages = Min(Min(e.list, e.matching), all_pages);
 }

@@ -1118,6 +1118,7 @@ AddRelPaths(PlannerInfo *root, RelOptInfo *rel, Index number,
 	if (former_rel_paths != NULL)
 		former_rel_paths(root, rel, number, entry);
 	DropRefused(rel);
+	PipeannEstimateWithin(root, rel);
 	if (pipeann_bitmap_scan)
 		AddBitmapPaths(root, rel);
 }

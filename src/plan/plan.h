@@ -8,8 +8,10 @@
 #ifndef PIPEANN_PLAN_H
 #define PIPEANN_PLAN_H
 
-struct PlannerInfo;
 struct IndexOptInfo;
+struct IndexPath;
+struct PlannerInfo;
+struct RelOptInfo;
 
 extern bool pipeann_rewrite_plans;	/* settings */
 extern bool pipeann_bitmap_scan;
@@ -22,6 +24,12 @@ extern void PipeannTakeOffVectors(struct PlannerInfo *root,
 								  double *total_cost);
 extern bool PipeannWantsFew(const struct PlannerInfo *root, double rows);
 extern double PipeannWantedRows(const struct PlannerInfo *root, double rows);
+
+/* within.c */
+extern double PipeannShareReached(struct PlannerInfo *root,
+								  const struct IndexPath *path);
+extern void PipeannEstimateWithin(struct PlannerInfo *root,
+								  struct RelOptInfo *table);
 
 /* plan.c */
 extern void PipeannPlanInit(void);

@@ -46,8 +46,8 @@ MOST_README, MOST_COLUMNS = 150, 100
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 58196,
-    "functions of pipeann.so that are not static": 592,
+    "lines of src/*/*.[ch]": 58100,
+    "functions of pipeann.so that are not static": 593,
     "headers of src/": 74,
     "words of src/README": 21452,
     "fields of PipeannSearch": 66,

@@ -1,7 +1,7 @@
 -- A distance in WHERE ends the search: what is farther is not looked for.
 \ir data.psql
 BEGIN;
-SELECT plan(47);
+SELECT plan(56);
 
 CREATE TABLE base AS SELECT id, id % 100 AS c, val AS v FROM strips;
 ALTER TABLE base ALTER v SET STORAGE PLAIN;
@@ -104,6 +104,35 @@ SELECT is(ids($$'Infinity'$$), 20::bigint, 'infinity');
 SELECT is(ids($$'-Infinity'$$), 0::bigint, 'less than infinity');
 SELECT is(ids('(SELECT max(id) * 1e6 FROM asked)'), 20::bigint, 'a subquery');
 SELECT is(ids('(SELECT min(id) * 1e-6 FROM asked)'), 0::bigint, 'a subquery that leaves no row');
+
+-- the planner knows how many rows are within a distance, and that the scan ends there
+CREATE FUNCTION planned(query text, OUT node text, OUT rows float8) LANGUAGE plpgsql AS $$
+DECLARE
+	plan jsonb;
+BEGIN
+	SET LOCAL enable_seqscan = on;
+	EXECUTE 'EXPLAIN (FORMAT json) ' || query INTO plan;
+	plan := plan #> '{0,Plan}';
+	WHILE plan ? 'Plans' LOOP plan := plan #> '{Plans,0}'; END LOOP;
+	node := plan ->> 'Node Type';
+	rows := plan ->> 'Plan Rows';
+END $$;
+CREATE FUNCTION nearest(most text) RETURNS text LANGUAGE sql AS $$
+	SELECT format('SELECT id FROM base WHERE v <-> %1$L < %2$s ORDER BY v <-> %1$L LIMIT 1000', v, most) FROM asked WHERE id = 1
+$$;
+ANALYZE base;
+SELECT ok(p.rows BETWEEN near * 0.6 - 20 AND near * 1.6 + 20, format('%s rows are nearer: %s', near, p.rows)) FROM unnest(ARRAY[5, 100, 1000, 8000]) near,
+	LATERAL (SELECT (SELECT base.v <-> a.v AS d FROM base ORDER BY (base.v <-> a.v) + 0 OFFSET near LIMIT 1) FROM asked a WHERE id = 1) m,
+	LATERAL planned(nearest(quote_literal(m.d))) p;
+SELECT is((planned(nearest(quote_literal(m.d)))).node, 'Index Scan', 'where few are, the index is used whatever the LIMIT')
+FROM (SELECT base.v <-> a.v AS d FROM base, asked a WHERE a.id = 1 ORDER BY (base.v <-> a.v) + 0 OFFSET 4 LIMIT 1) m;
+SELECT cmp_ok((planned(nearest($$'NaN'$$))).rows, '>', 11900::float8, 'all are nearer than what is no number');
+SELECT lives_ok(nearest('NULL'), 'none is nearer than NULL');
+PREPARE near_generic (vector, float8) AS SELECT id FROM base WHERE v <-> $1 < $2 ORDER BY v <-> $1 LIMIT 1000;
+SET LOCAL plan_cache_mode = force_generic_plan;
+SELECT is(p.node, 'Index Scan', 'of a distance that is not known few are expected'), cmp_ok(p.rows, '<', 100::float8, 'as in a range: ' || p.rows)
+FROM planned('EXECUTE near_generic (NULL, NULL)') p;
+RESET plan_cache_mode;
 
 -- a parameter, and one that changes from row to row
 PREPARE near (vector, float8) AS SELECT count(*) FROM (SELECT id FROM base WHERE v <-> $1 < $2 ORDER BY v <-> $1 LIMIT 20) n;

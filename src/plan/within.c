@@ -1,0 +1,183 @@
+/*
+ * within.c
+ *		How many rows a condition on the distance leaves.
+ *
+ * PostgreSQL has no statistics of distances and supposes a third of the rows within any. But
+ * a scan in the order of the distance ends where the condition does, so that this decides
+ * what it costs. The index has the codes of all vectors: those of a sample tell.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "index/index.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/pathnodes.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "plan/plan.h"
+#include "plan/rewrite.h"
+#include "utils/memutils.h"
+#include "utils/selfuncs.h"
+
+/* Codes whose distances are computed, and how many together. */
+#define SAMPLE 2048
+#define BATCH 64
+
+/*
+ * The share of an index's vectors that are nearer to a query than this, not 0; or negative if
+ * nobody knows: the index has no codes, or they are not in memory, or tell little.
+ */
+static double
+ShareWithin(Oid indexid, Datum query, double distance)
+{
+	Relation	index = RelationIdGetRelation(indexid);
+	MemoryContext context;
+	MemoryContext old;
+	PipeannIndexView view;
+	const PipeannLayout *l = &view.meta.layout;
+	int			within = 0;
+	int			n = 0;
+
+	if (!RelationIsValid(index))
+		return -1;
+	/* the cache is let go with it */
+	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann sample", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
+	PipeannPeekView(&view, index);
+	if (view.cache != NULL && view.codes.ncodes > 0 && !PipeannIsSparse(l->storage))
+	{
+		float	   *x = palloc(mul_size(l->dim, sizeof(float)));
+		float	   *table = palloc(mul_size(view.codes.pq.nsubvectors * PIPEANN_CENTROIDS,
+											sizeof(float)));
+
+		PipeannQueryOf(l, PipeannDatumElements(l->type, query, l->dim), x);
+		PipeannPqTable(&view.codes.pq, l->metric, x, table);
+		for (; n < SAMPLE; n += BATCH)
+		{
+			const uint8 *codes[BATCH];
+			float		keys[BATCH];
+
+			for (int i = 0; i < BATCH; i++)
+				codes[i] = PipeannCodeAt(&view.codes, (uint32)
+										 ((uint64) view.codes.ncodes * (n + i) / SAMPLE));
+			PipeannPqScan(&view.codes.pq, l->metric, table, codes, BATCH, keys);
+			/* all are within NaN */
+			for (int i = 0; i < BATCH; i++)
+				within += !(PipeannSqlDistance(l->metric, keys[i]) > distance);
+		}
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	RelationClose(index);
+	return n == 0 ? -1 : (within + 0.5) / (n + 1);
+}
+
+/* The condition that says how far a row of a scan may be, and the distance; or NULL. */
+static RestrictInfo *
+ConditionOf(const IndexPath *path, Expr **most)
+{
+	IndexScan	scan = {.scan.plan.type = T_IndexScan};
+	bool		no_numbers;
+	ListCell   *cell;
+
+	scan.indexid = path->indexinfo->indexoid;
+	scan.indexorderbyorig = path->indexorderbys;
+	foreach(cell, path->indexinfo->rel->baserestrictinfo)
+	{
+		RestrictInfo *condition = lfirst_node(RestrictInfo, cell);
+
+		scan.scan.plan.qual = list_make1(condition->clause);
+		*most = PipeannMostDistance(&scan.scan.plan, &no_numbers);
+		if (*most != NULL)
+			return condition;
+	}
+	return NULL;
+}
+
+/* The share of the rows that a scan comes to before the condition ends it. */
+Selectivity
+PipeannShareReached(PlannerInfo *root, const IndexPath *path)
+{
+	Expr	   *most;
+	RestrictInfo *condition = ConditionOf(path, &most);
+
+	return condition == NULL ? 1 :
+		clause_selectivity(root, (Node *) condition, 0, JOIN_INNER, NULL);
+}
+
+/*
+ * What is within a distance that is known, else as many as PostgreSQL supposes in a range: who
+ * writes such a condition wants few.
+ */
+static Selectivity
+SelectivityOf(PlannerInfo *root, const IndexPath *path, const Expr *most)
+{
+	const OpExpr *order = linitial(path->indexorderbys);
+	const Const *query = (Const *) estimate_expression_value(root, lsecond(order->args));
+	const Const *distance = (Const *) estimate_expression_value(root, (Node *) most);
+	double		share = -1;
+
+	if (IsA(query, Const) && IsA(distance, Const))
+	{
+		if (query->constisnull || distance->constisnull)
+			return 0;
+		share = ShareWithin(path->indexinfo->indexoid, query->constvalue,
+							DatumGetFloat8(distance->constvalue));
+	}
+	return share < 0 ? DEFAULT_RANGE_INEQ_SEL : share;
+}
+
+static void
+SetRows(List *paths, double share)
+{
+	ListCell   *cell;
+
+	foreach(cell, paths)
+	{
+		Path	   *path = lfirst(cell);
+
+		if (path->param_info == NULL)
+			path->rows = clamp_row_est(path->rows * share);
+	}
+}
+
+/*
+ * Once the paths of a table are made: where one of ours ends at a condition, estimate what
+ * that leaves, unless the user has statistics of the expression, and cost it again.
+ */
+void
+PipeannEstimateWithin(PlannerInfo *root, RelOptInfo *table)
+{
+	double		rows = table->rows;
+	List	   *ours = NIL;
+	ListCell   *cell;
+
+	foreach(cell, table->pathlist)
+	{
+		IndexPath  *path = lfirst(cell);
+		RestrictInfo *condition;
+		Expr	   *most;
+
+		if (!IsA(path, IndexPath) || path->path.param_info != NULL ||
+			list_length(path->indexorderbys) != 1 ||
+			!PipeannIsMethod(path->indexinfo->relam) ||
+			(condition = ConditionOf(path, &most)) == NULL)
+			continue;
+		if (condition->norm_selec == DEFAULT_INEQ_SEL)
+			condition->norm_selec = SelectivityOf(root, path, most);
+		ours = lappend(ours, path);
+	}
+	if (ours == NIL)
+		return;
+	set_baserel_size_estimates(root, table);
+	SetRows(table->pathlist, table->rows / rows);
+	SetRows(table->partial_pathlist, table->rows / rows);
+	foreach(cell, ours)
+	{
+		table->pathlist = list_delete_ptr(table->pathlist, lfirst(cell));
+		cost_index(lfirst(cell), root, 1.0, false);
+		add_path(table, lfirst(cell));
+	}
+}
