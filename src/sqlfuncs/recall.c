@@ -105,7 +105,7 @@ CompareAll(RecallState *state)
 	{
 		const PipeannAsked *asked = &state->asked[i];
 		MemoryContext old = MemoryContextSwitchTo(state->context);
-		PipeannResult *got = palloc(mul_size(state->k, sizeof(PipeannResult)));
+		PipeannResult *got = PipeannArray(PipeannResult, state->k);
 		int			n = Nearest(state, asked, state->k, 0, got);
 		int			found = PipeannFoundOf(asked, got, n, state->k);
 
@@ -284,9 +284,9 @@ static void
 Begin(RecallState *state, Relation index, int k, int most)
 {
 	memset(state, 0, sizeof(*state));
-	state->k = k;
 	state->asked = palloc0(mul_size(Max(most, 1), sizeof(PipeannAsked)));
 	PipeannOpenView(&state->view, index);
+	state->k = (int) Min((uint64) k, Max(state->view.meta.nodes, 1));
 	state->context = AllocSetContextCreate(CurrentMemoryContext,
 										   "pipeann recall",
 										   ALLOCSET_DEFAULT_SIZES);
