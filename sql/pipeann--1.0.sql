@@ -257,6 +257,8 @@ CREATE VIEW @extschema@.pipeann_stats AS
 	FROM @extschema@.pipeann_stats() s
 		JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) s.indexrelid;
 
+GRANT SELECT ON @extschema@.pipeann_stats TO PUBLIC;
+
 COMMENT ON VIEW @extschema@.pipeann_stats IS
 	'counters of searches summed per pipeann index of this database, since the server started';
 

@@ -652,6 +652,7 @@ PipeannStatsAdd(PipeannStats *stats, Relation index,
 				const PipeannCounters *counters)
 {
 	Oid			relid = RelationGetRelid(index);
+	Oid			file = index->rd_rel->relfilenode;
 	PipeannStatsSlot *slot;
 
 	if (stats == NULL)
@@ -664,9 +665,11 @@ PipeannStatsAdd(PipeannStats *stats, Relation index,
 		LWLockAcquire(&stats->lock, LW_EXCLUSIVE);
 		slot = FindSlot(stats, relid);
 		if (!IsOf(slot, relid))
-			slot->sums = (PipeannIndexStats) {.dbid = MyDatabaseId,.relid = relid};
+			slot->sums = (PipeannIndexStats) {.dbid = MyDatabaseId,.relid = relid,.file = file};
 	}
 	SpinLockAcquire(&slot->mutex);
+	if (slot->sums.file != file)
+		slot->sums = (PipeannIndexStats) {.dbid = MyDatabaseId,.relid = relid,.file = file};
 	slot->sums.scans++;
 	slot->last_used = GetCurrentStatementStartTimestamp();
 	AddCounters(&slot->sums.counters, counters);

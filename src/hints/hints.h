@@ -73,11 +73,15 @@ typedef struct PipeannKilledTable
 
 #define PIPEANN_MAX_STATS 128
 
-/* Cumulative counters of an index. */
+/*
+ * Cumulative counters of an index. An OID may be another index's later, so they are those
+ * of its present file.
+ */
 typedef struct PipeannIndexStats
 {
 	Oid			dbid;
 	Oid			relid;			/* InvalidOid: of none */
+	Oid			file;			/* pg_class.relfilenode */
 	uint64		scans;
 	PipeannCounters counters;
 } PipeannIndexStats;

@@ -8,12 +8,17 @@
 #include "base/metric.h"
 #include "scan/scan.h"
 #include "build/build.h"
+#include "catalog/index.h"
+#include "catalog/pg_authid.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "io/io.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(pipeann_index_info);
@@ -168,6 +173,27 @@ pipeann_last_search(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
+/*
+ * Whether counters are those of an index that is there, and the user may see them: who may
+ * read its table, or all statistics. Counters of dropped indexes are left until others need
+ * their place.
+ */
+static bool
+IsShown(const PipeannIndexStats *stats)
+{
+	HeapTuple	index = SearchSysCache1(RELOID, ObjectIdGetDatum(stats->relid));
+	Oid			table = HeapTupleIsValid(index) ?
+		IndexGetRelation(stats->relid, true) : InvalidOid;
+	bool		shown = OidIsValid(table) &&
+		((Form_pg_class) GETSTRUCT(index))->relfilenode == stats->file &&
+		(has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
+		 pg_class_aclcheck(table, GetUserId(), ACL_SELECT) == ACLCHECK_OK);
+
+	if (HeapTupleIsValid(index))
+		ReleaseSysCache(index);
+	return shown;
+}
+
 /* pipeann_stats(): sums of counters for each index of the current database. */
 Datum
 pipeann_stats(PG_FUNCTION_ARGS)
@@ -184,6 +210,8 @@ pipeann_stats(PG_FUNCTION_ARGS)
 		Datum		values[13];
 		bool		nulls[13] = {0};
 
+		if (!IsShown(&stats[i]))
+			continue;
 		values[0] = ObjectIdGetDatum(stats[i].relid);
 		values[1] = Int64GetDatum((int64) stats[i].scans);
 		(void) CounterColumns(&stats[i].counters, values + 2);

@@ -144,7 +144,8 @@ SELECT pipeann_recall('t_idx', NULL::int);
 SELECT pipeann_recall('t_btree');
 SELECT pipeann_recall('t_idx', 10000, 2) BETWEEN 0 AND 1 AS more_than_there_are;
 
--- pipeann_stats
+-- pipeann_stats: of the present file, which ALTER INDEX made
+DO $$ BEGIN FOR i IN 1..20 LOOP PERFORM id FROM t ORDER BY val <-> array_fill(i, ARRAY[8])::vector LIMIT 10; END LOOP; END $$;
 SELECT indexname, scans > 5 AS scans, nodes_explored > 500 AS explored, page_hits + page_reads > 0 AS pages
 FROM pipeann_stats WHERE indexrelid = 't_idx'::regclass;
 SELECT scans FROM pipeann_stats WHERE indexrelid = 't_idx'::regclass \gset before_
