@@ -1,8 +1,8 @@
-"""Replicas of one index, each with a part of it in memory: which server a query asks, and whether its search goes on in the others.
+"""Replicas of one index, each with a part of it in memory: which server a query asks, and whether its search asks the others first.
 
 bench/run shards --ways baton --shards 10
 
-With delays searches that go on in others are measured with each round trip, too.
+With delays searches that ask others are measured with each round trip, too.
 Each server has as many pages of the index in shared_buffers as one part, and none comes
 to them: those that most edges lead to, or those of its own part. All else is read from
 disk. Counts are those of all servers together; a hop is a step that another server takes.
@@ -26,10 +26,9 @@ class Baton:
         self.shards, self.front, self.data, self.store, self.count = shards, shards.front, shards.data, shards.store, count
         self.queries, self.options = shards.queries, shards.options
         self.servers = [self.front]
-        self.table("")
-        self.fill(False)
-        self.measure("one server, no parts", [0 for _ in self.queries])
-        self.table(f"WITH (parts = {count})")
+        self.shards.drop()
+        self.shards.local(1, "")
+        self.pages = self.front.session.value("SELECT graph_pages * node_pages FROM pipeann_index_info('items_index')")
         # To the front itself, too, as a replica asks it.
         self.servers = [self.front, *(Server(os.path.join(self.options.server, f"shard_part{number}_of_{count}"))
                                       for number in range(1, count))]
@@ -43,11 +42,6 @@ class Baton:
         for server in self.servers[1:]:
             copy_of(self.front, server)
 
-    def table(self, options):
-        self.shards.drop()
-        self.shards.local(1, options)
-        self.pages = self.front.session.value("SELECT graph_pages * node_pages FROM pipeann_index_info('items_index')")
-
     def names(self, milliseconds):
         """Of the foreign servers, by how long a round trip to them takes."""
         return [f"part{number}_{milliseconds * 1000:.0f}" for number in range(len(self.servers))]
@@ -55,7 +49,7 @@ class Baton:
     def fill(self, parts):
         """Have in each server's memory its own part, or what most edges lead to."""
         for number, server in enumerate(self.servers):
-            server.restart(**{"pipeann.part": number + 1 if parts else 0, "pipeann.hot_pages": 0})
+            server.restart(**{"pipeann.parts": self.count, "pipeann.part": number + 1 if parts else 0, "pipeann.hot_pages": 0})
             server.session.rows("SELECT pg_prewarm('items')")
             server.session.rows("SELECT pipeann_prewarm('items_index', %s)", -(-self.pages // self.count))
         lsn = self.front.session.value("SELECT pg_current_wal_lsn()::text")

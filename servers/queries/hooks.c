@@ -66,7 +66,6 @@ _PG_init(void)
 {
 	PipeannFindCore();
 	pipeann_core->part_servers->ask = PipeannAskPart;
-	pipeann_core->part_servers->leave = PipeannLeavePart;
 	RegisterCustomScanMethods(&PipeannOneMessageMethods);
 	former_planner = planner_hook;
 	planner_hook = PlanAndRewrite;

@@ -23,7 +23,7 @@
 #include "varatt.h"
 #endif
 
-/* One that gave no answer is left alone for so long, and one that could not help. */
+/* How long one that gave no answer is left alone, and one that could not help. */
 #define LOST_MS 10000
 #define NO_HELP_MS 1000
 
@@ -40,12 +40,6 @@ static void
 LeaveAlone(uint32 part, int ms)
 {
 	asked_for[part].until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
-}
-
-void
-PipeannLeavePart(uint32 part)
-{
-	LeaveAlone(part, NO_HELP_MS);
 }
 
 /* Whether a server may be asked for a part; then it is. */
@@ -94,7 +88,7 @@ StepQuery(Relation index)
 }
 
 bytea *
-PipeannAskPart(Relation index, uint32 part, const bytea *message, TimestampTz until)
+PipeannAskPart(Relation index, uint32 part, const bytea *message, TimestampTz *until)
 {
 	const ForeignServer *server = ServerOf(part);
 	char		id[16];
@@ -111,9 +105,15 @@ PipeannAskPart(Relation index, uint32 part, const bytea *message, TimestampTz un
 
 	if (server == NULL || !MayAsk(server->serverid, part))
 		return NULL;
+	/* all that the calls of one search wait for ends together */
+	if (*until == 0)
+		*until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+											 pipeann_core->part_servers->timeout);
+	if (GetCurrentTimestamp() >= *until)
+		return NULL;
 	snprintf(id, sizeof(id), "%u", RelationGetRelid(index));
 	sent.sql = StepQuery(index);
-	asked = PipeannRemoteAsk(GetUserId(), server->serverid, &sent, until, &answer, &why);
+	asked = PipeannRemoteAsk(GetUserId(), server->serverid, &sent, *until, &answer, &why);
 	if (asked == PIPEANN_NO_ANSWER)
 	{
 		LeaveAlone(part, LOST_MS);
@@ -122,6 +122,6 @@ PipeannAskPart(Relation index, uint32 part, const bytea *message, TimestampTz un
 						server->servername, RelationGetRelationName(index), why)));
 	}
 	else if (asked == PIPEANN_ANSWERED && answer == NULL)
-		PipeannLeavePart(part);
+		LeaveAlone(part, NO_HELP_MS);
 	return answer;
 }

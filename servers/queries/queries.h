@@ -19,8 +19,7 @@ extern void PipeannFindCore(void);
 
 /* parts.c: have another server take a step of a search (scan/part_servers.h) */
 extern bytea *PipeannAskPart(Relation index, uint32 part, const bytea *message,
-							 TimestampTz until);
-extern void PipeannLeavePart(uint32 part);
+							 TimestampTz *until);
 
 /*
  * per_partition.c: where a query, or one inside it, asks for the nearest rows of a

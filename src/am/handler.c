@@ -89,10 +89,6 @@ OptionsInit(void)
 					   "Valid values are \"auto\", \"float4\", \"float2\", \"sq12\", \"sq13\", \"sq14\", \"int8\" and \"uint8\".",
 					   AccessExclusiveLock);
 
-	add_int_reloption(pipeann_relopt_kind, "parts",
-					  "Parts of the graph, for servers that keep one each in memory, 0 for none",
-					  0, 0, PIPEANN_MOST_PARTS, AccessExclusiveLock);
-
 	/*
 	 * PostgreSQL looks up the lock that ALTER TABLE or ALTER INDEX takes by
 	 * the option's name, whatever the relation is, and takes the strongest.
@@ -114,7 +110,6 @@ pipeannoptions(Datum reloptions, bool validate)
 		{"pq_bytes", RELOPT_TYPE_INT, offsetof(PipeannOptions, pq_bytes)},
 		{"storage", RELOPT_TYPE_ENUM, offsetof(PipeannOptions, storage)},
 		{"fillfactor", RELOPT_TYPE_INT, offsetof(PipeannOptions, fillfactor)},
-		{"parts", RELOPT_TYPE_INT, offsetof(PipeannOptions, parts)},
 	};
 
 	PipeannOptions *options = (PipeannOptions *)
@@ -280,8 +275,13 @@ InitComparisonSettings(void)
 							 &pipeann_search_mode, PIPEANN_DEFAULT_MODE,
 							 search_mode_values, PGC_USERSET, HIDDEN,
 							 NULL, NULL, NULL);
+	DefineCustomIntVariable("pipeann.parts",
+							"How many servers keep a part of each index in memory.",
+							"A part is a range of the graph's pages. Zero: none.",
+							&pipeann_parts, 0, 0, PIPEANN_MOST_PARTS,
+							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("pipeann.part",
-							"The part of indexes with parts that this server keeps in memory.",
+							"The part of indexes that this server keeps in memory.",
 							"Searches bring no other pages into shared_buffers, nor does pipeann_prewarm; and in mode baton they have other servers read them. Zero: none.",
 							&pipeann_part, 0, 0, PIPEANN_MOST_PARTS,
 							PGC_USERSET, 0, NULL, NULL, NULL);

@@ -571,7 +571,7 @@ MakeNodes(BuildState *state)
 	SpoolFree(team, &state->spool);
 	PipeannRowsReduce(team, &rows);
 	clusters = PipeannClustersNew(team, &rows.near, rows.again, PIPEANN_BUILD_SEED,
-								  PipeannGetOptions(state->index)->parts, rows.number);
+								  rows.number);
 	PipeannRowsToNodes(team, &rows, &state->nodes);
 	PipeannRowsFree(team, &rows);
 	return clusters;
@@ -741,8 +741,8 @@ PackAndWrite(BuildState *state, PipeannGraph *graph)
 	{
 		StartPhase(state, PHASE_PACK, n, 1);
 		if (graph != NULL)
-			state->meta.parts = PipeannPackNodes(state->team, state->index, graph, nodes,
-												 state->meta.layout.fill, order);
+			PipeannGraphPack(graph, &nodes->near, state->meta.layout.fill, order,
+							 state->team);
 		PipeannReserveNodes(state->index, &state->meta, nodes);
 	}
 	ShareMeta(state);

@@ -403,9 +403,7 @@ Load(PipeannTeam *team, PipeannIndexView *view, uint32 pages, bool wants_rows,
 	pfree(s.read);
 	PipeannRowsReduce(team, &rows);
 	g->clusters = PipeannClustersNew(team, &rows.near, rows.again,
-									 PIPEANN_BUILD_SEED,
-									 PipeannGetOptions(view->index)->parts,
-									 rows.number);
+									 PIPEANN_BUILD_SEED, rows.number);
 	NumberIds(&rows, g);
 	PipeannRowsToNodes(team, &rows, &g->nodes);
 	PipeannRowsFree(team, &rows);

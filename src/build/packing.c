@@ -41,27 +41,6 @@ typedef struct GraphWriter
 /* Graph pages of nodes written at once by one member. */
 #define PAGE_RUN 64
 
-/*
- * Put nodes into the order of pages, in the parts that the index's options ask for,
- * which it returns. They are numbered part by part. The leader calls.
- */
-PipeannParts
-PipeannPackNodes(PipeannTeam *team, Relation index, const PipeannGraph *graph,
-				 const PipeannNodes *nodes, int fill, uint32 *order)
-{
-	const PipeannVectors *near = &nodes->near;
-	int			wanted = PipeannGetOptions(index)->parts;
-	PipeannPackParts parts = {.parts = {wanted, (near->n + fill - 1) / fill}};
-
-	if (wanted <= 1)
-	{
-		PipeannGraphPack(graph, near, fill, NULL, order, team);
-		return (PipeannParts) {0};
-	}
-	PipeannGraphPack(graph, near, fill, &parts, order, team);
-	return parts.parts;
-}
-
 /* Room for the numbers of so many ids, none assigned. All members call. */
 void
 PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)

@@ -43,7 +43,6 @@ typedef struct Repacking
 	uint32	   *new_id;			/* [changes->ids] by old id, or INVALID_ID */
 	uint32	   *old_id;			/* [node_pages][slots per page], until they are written */
 	uint32		node_pages;		/* new pages that nodes are packed on */
-	PipeannParts parts;			/* of the new packing */
 	uint8	   *room;			/* [room_pages] free slots of new pages */
 	uint32		room_pages;
 	uint16	   *rows;			/* [changes->ids] of that slot, taken */
@@ -543,7 +542,7 @@ Pack(PipeannTeam *team, Repacking *s)
 	int			fill = Min(PipeannWantedFill(l), l->fill);
 	uint32	   *order = PipeannTeamArray(team, uint32, n);
 
-	s->parts = PipeannPackNodes(team, s->view->index, s->graph, nodes, fill, order);
+	PipeannGraphPack(s->graph, &nodes->near, fill, order, team);
 	s->node_pages = (n + fill - 1) / fill;
 	PipeannNodesInit(team, nodes, s->node_pages * l->slots_per_page);
 	PipeannAssignIds(l, fill, nodes, order);
@@ -882,7 +881,6 @@ Publish(void *arg)
 	meta->root = s->new_id[meta->root];
 	meta->nodes = meta->packed_nodes = s->next.meta.nodes;
 	meta->came = 0;
-	meta->parts = s->parts;
 	meta->changes_handle = DSM_HANDLE_INVALID;
 	/* VACUUM frees nodes without rows */
 	if (s->dead)

@@ -91,10 +91,6 @@ extern void PipeannWriteGraphPage(Relation index, const PipeannLayout *l,
 
 extern void PipeannReserveNodes(Relation index, PipeannMeta *meta,
 								const PipeannNodes *nodes);
-extern PipeannParts PipeannPackNodes(PipeannTeam *team, Relation index,
-									 const PipeannGraph *graph,
-									 const PipeannNodes *nodes, int fill,
-									 uint32 *order);
 extern void PipeannWriteNodes(PipeannTeam *team, Relation index,
 							  PipeannMeta *meta, PipeannNodes *nodes,
 							  PipeannGraph *graph, const uint32 *order);

@@ -682,7 +682,7 @@ PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 	if (vectors->n == 0)
 		return PipeannGraphNew(team, 0, params->max_degree);
 	if (clusters == NULL)
-		clusters = own = PipeannClustersNew(team, vectors, NULL, params->seed, 1,
+		clusters = own = PipeannClustersNew(team, vectors, NULL, params->seed,
 											NULL);
 	PipeannFixedMake(team, &clusters->scale, vectors, &fixed);
 	if (vectors->n > PIPEANN_LEAF && !PipeannTeamFits(team, size))

@@ -802,71 +802,32 @@ AssignRows(PipeannTeam *team, Clustering *c)
 	PipeannFixedFree(NULL, &f);
 }
 
-/* Give n leaders with so many rows each to parts, by the means of their rows. */
+/* Number rows that are not skipped by their homes, of n. */
 static void
-DivideLeaders(const Clustering *c, uint32 n, const uint32 *rows, uint32 parts,
-			  int *part)
-{
-	const PipeannFixedScale *scale = &c->clusters->scale;
-	const Assignment *a = &c->assigned;
-	Size		dim = scale->fixed_dim;
-	float	   *mean = PipeannAllocZero(mul_size(mul_size(n, dim), sizeof(float)));
-	PipeannPlaced placed = {(int) n, (int) dim, mean, rows};
-	PipeannFixed f;
-
-	PipeannFixedInit(NULL, scale, 1, &f);
-	for (uint32 row = 0; row < a->n; row++)
-	{
-		uint32		home = a->leaders[(Size) row * a->fanout];
-		const int16 *x = PipeannFixedAt(&f, 0);
-
-		if (row % RUN == 0)
-			CHECK_FOR_INTERRUPTS();
-		if (!IsWanted(a, row))
-			continue;
-		PipeannFixedSet(&f, 0, scale, c->rows, row);
-		for (Size d = 0; d < dim; d++)
-			mean[home * dim + d] += (float) x[d] / rows[home];
-	}
-	PipeannFixedFree(NULL, &f);
-	PipeannPlace(&placed, (int) parts, 1, part);
-	pfree(mean);
-}
-
-/* Number rows that are not skipped by their homes, of n; part by part. */
-static void
-NumberRows(const Clustering *c, uint32 n, uint32 parts, uint32 *number)
+NumberRows(const Clustering *c, uint32 n, uint32 *number)
 {
 	const Assignment *a = &c->assigned;
 	uint32	   *next = PipeannAllocZero(mul_size(n, sizeof(uint32)));
-	int		   *part = PipeannAllocZero(mul_size(n, sizeof(int)));
 	uint32		at = 0;
 
 	for (uint32 row = 0; row < a->n; row++)
 		if (IsWanted(a, row))
 			next[a->leaders[(Size) row * a->fanout]]++;
-	parts = Max(Min(parts, n), 1);
-	if (parts > 1)
-		DivideLeaders(c, n, next, parts, part);
-	for (int p = 0; p < (int) parts; p++)
-		for (uint32 i = 0; i < n; i++)
-		{
-			uint32		rows = next[i];
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint32		rows = next[i];
 
-			if (part[i] != p)
-				continue;
-			next[i] = at;
-			at += rows;
-		}
+		next[i] = at;
+		at += rows;
+	}
 	for (uint32 row = 0; row < a->n; row++)
 		if (IsWanted(a, row))
 			number[row] = next[a->leaders[(Size) row * a->fanout]]++;
 	pfree(next);
-	pfree(part);
 }
 
 static void
-Cluster(PipeannTeam *team, Clustering *c, uint64 seed, uint32 parts, uint32 *number)
+Cluster(PipeannTeam *team, Clustering *c, uint64 seed, uint32 *number)
 {
 	PipeannClusters *clusters = c->clusters;
 	Assignment *a = &c->assigned;
@@ -884,7 +845,7 @@ Cluster(PipeannTeam *team, Clustering *c, uint64 seed, uint32 parts, uint32 *num
 	if (PipeannTeamLeads(team))
 	{
 		if (number != NULL)
-			NumberRows(c, clusters->n, parts, number);
+			NumberRows(c, clusters->n, number);
 		Group(clusters, a, number);
 	}
 	PipeannTeamMeet(team);
@@ -893,7 +854,7 @@ Cluster(PipeannTeam *team, Clustering *c, uint64 seed, uint32 parts, uint32 *num
 
 PipeannClusters *
 PipeannClustersNew(PipeannTeam *team, const PipeannVectors *rows,
-				   const uint8 *skip, uint64 seed, uint32 parts, uint32 *number)
+				   const uint8 *skip, uint64 seed, uint32 *number)
 {
 	PipeannClusters *clusters = palloc0(sizeof(PipeannClusters));
 	Clustering	c = {
@@ -905,7 +866,7 @@ PipeannClustersNew(PipeannTeam *team, const PipeannVectors *rows,
 	{
 		clusters->n = Min(rows->n / LEADER_PART,
 						  MaxLeaders(clusters->scale.fixed_dim));
-		Cluster(team, &c, seed, parts, number);
+		Cluster(team, &c, seed, number);
 	}
 	else
 	{

@@ -22,7 +22,6 @@
 #define PIPEANN_GRAPH_H
 
 #include "base/base.h"
-#include "base/parts.h"
 #include "base/team.h"
 
 /* RobustPrune's alpha for squared distances: 1.095 on distances. */
@@ -85,9 +84,7 @@ typedef struct PipeannGraphParams
 /*
  * The first partition of a build's vectors. If number[rows] is given, nodes get
  * numbers by which near ones follow one another: number[i] becomes that of row
- * i. Rows with skip[i] (or NULL) have none, and are in no cluster. With several parts
- * the numbers of each, which has as many rows as the others but for those of a leader,
- * follow one another. All members call.
+ * i. Rows with skip[i] (or NULL) have none, and are in no cluster. All members call.
  */
 typedef struct PipeannClusters PipeannClusters;
 
@@ -112,7 +109,7 @@ typedef struct PipeannPruneParams
 extern PipeannClusters *PipeannClustersNew(PipeannTeam *team,
 										   const PipeannVectors *rows,
 										   const uint8 *skip, uint64 seed,
-										   uint32 parts, uint32 *number);
+										   uint32 *number);
 extern void PipeannClustersFree(PipeannTeam *team, PipeannClusters *clusters);
 
 /* Each vector goes to the clusters of so many leaders. */
@@ -187,17 +184,9 @@ extern void PipeannPlace(const PipeannPlaced *cells, int nservers, uint64 seed,
 						 int *server);
 
 /* pack.c */
-
-/* Parts of a packing: nodes that follow one another by their numbers. */
-typedef struct PipeannPackParts
-{
-	PipeannParts parts;
-	const uint32 *number;		/* of nodes, NULL: as they stand */
-} PipeannPackParts;
-
 extern void PipeannGraphPack(const PipeannGraph *graph,
 							 const PipeannVectors *vectors, int fill,
-							 const PipeannPackParts *parts, uint32 *order,
+							 uint32 *order,
 							 PipeannTeam *team);
 
 static inline void

@@ -8,8 +8,6 @@
  * free node is left in reach, the latest node that was in reach of an earlier
  * page and is still free becomes the seed, and fills the page further if that
  * is not full.
- *
- * With parts each is packed by itself, on as many pages as the others.
  */
 #include "base/base.h"
 
@@ -29,10 +27,6 @@ typedef struct Pack
 	const PipeannGraph *graph;
 	PipeannMeasure measure;
 	int			fill;
-	const uint32 *number;		/* of nodes, or NULL: as they stand; */
-	uint32	   *node;			/* which has a number; */
-	uint32		from;			/* those of the present part are from this one */
-	uint32		to;				/* to one less than this */
 	uint32	   *order;			/* [n], the first nplaced are decided */
 	uint32		nplaced;
 	uint8	   *placed;			/* a bit for each node */
@@ -47,23 +41,8 @@ typedef struct Pack
 	uint32		later[MAX_LATER];	/* ring of nodes left for later */
 	uint32		nlater;			/* nodes ever put into it */
 	uint32		later_left;		/* nodes still in it */
-	uint32		lowest;			/* all nodes with numbers before it are placed */
+	uint32		lowest;			/* all nodes before it are placed */
 } Pack;
-
-static inline uint32
-NodeAt(const Pack *p, uint32 number)
-{
-	return p->node == NULL ? number : p->node[number];
-}
-
-/* Whether a node is not of the present part. */
-static inline bool
-IsOther(const Pack *p, uint32 node)
-{
-	uint32		number = p->number == NULL ? node : p->number[node];
-
-	return number < p->from || number >= p->to;
-}
 
 static inline void
 Place(Pack *p, uint32 node)
@@ -83,8 +62,7 @@ ReachFrom(Pack *p, uint32 node)
 	{
 		uint32		id = neighbors[i];
 
-		if (PipeannHasBit(p->placed, id) || PipeannHasBit(p->seen, id) ||
-			IsOther(p, id))
+		if (PipeannHasBit(p->placed, id) || PipeannHasBit(p->seen, id))
 			continue;
 		PipeannSetBit(p->seen, id);
 		p->ids[p->nids++] = id;
@@ -193,38 +171,19 @@ NextSeed(Pack *p)
 		if (!PipeannHasBit(p->placed, node))
 			return node;
 	}
-	while (PipeannHasBit(p->placed, NodeAt(p, p->lowest)))
+	while (PipeannHasBit(p->placed, p->lowest))
 		p->lowest++;
-	return NodeAt(p, p->lowest);
-}
-
-static void
-TakeNumbers(Pack *p, const uint32 *number)
-{
-	p->number = number;
-	p->node = PipeannArray(uint32, p->graph->n);
-	for (uint32 i = 0; i < p->graph->n; i++)
-		p->node[number[i]] = i;
-}
-
-/* Where a part begins: on a page of its own. */
-static uint32
-StartOf(const PipeannPackParts *parts, uint32 part, int fill, uint32 n)
-{
-	return (uint32) Min((uint64) PipeannPartStart(&parts->parts, part) * fill, n);
+	return p->lowest;
 }
 
 /*
  * Sets order[n] to a permutation of the nodes, of which order[p * fill] ..
- * order[p * fill + fill - 1] share page p; the last page may have fewer. parts may be
- * NULL.
+ * order[p * fill + fill - 1] share page p; the last page may have fewer.
  */
 void
 PipeannGraphPack(const PipeannGraph *graph, const PipeannVectors *vectors,
-				 int fill, const PipeannPackParts *parts, uint32 *order,
-				 PipeannTeam *team)
+				 int fill, uint32 *order, PipeannTeam *team)
 {
-	uint32		nparts = parts == NULL ? 1 : parts->parts.n;
 	Size		degree = graph->max_degree;
 	Size		most = Min(graph->n, mul_size(degree, degree + 1));
 	uint32		reported = 0;
@@ -242,23 +201,15 @@ PipeannGraphPack(const PipeannGraph *graph, const PipeannVectors *vectors,
 	p->ids = PipeannArray(uint32, most);
 	p->dist = PipeannArray(float, most);
 	p->keys = PipeannArray(PipeannKey, most);
-	if (parts != NULL && parts->number != NULL)
-		TakeNumbers(p, parts->number);
-	for (uint32 part = 0; part < nparts; part++)
+	PlaceAround(p, graph->medoid);
+	while (p->nplaced < graph->n)
 	{
-		p->from = parts == NULL ? 0 : StartOf(parts, part, fill, graph->n);
-		p->to = parts == NULL ? graph->n : StartOf(parts, part + 1, fill, graph->n);
-		if (p->from < p->to && !IsOther(p, graph->medoid))
-			PlaceAround(p, graph->medoid);
-		while (p->nplaced < p->to)
+		CHECK_FOR_INTERRUPTS();
+		PlaceAround(p, NextSeed(p));
+		if (p->nplaced - reported >= PROGRESS_STEP)
 		{
-			CHECK_FOR_INTERRUPTS();
-			PlaceAround(p, NextSeed(p));
-			if (p->nplaced - reported >= PROGRESS_STEP)
-			{
-				reported = p->nplaced;
-				PipeannTeamReport(team, reported, graph->n);
-			}
+			reported = p->nplaced;
+			PipeannTeamReport(team, reported, graph->n);
 		}
 	}
 	pfree(p->placed);
@@ -266,8 +217,6 @@ PipeannGraphPack(const PipeannGraph *graph, const PipeannVectors *vectors,
 	pfree(p->ids);
 	pfree(p->dist);
 	pfree(p->keys);
-	if (p->node != NULL)
-		pfree(p->node);
 	pfree(p);
 	PipeannTeamReport(team, graph->n, graph->n);
 }

@@ -26,7 +26,6 @@ static const PipeannOptions default_options = {
 	.pq_bytes = 0,
 	.storage = PIPEANN_STORAGE_AUTO,
 	.fillfactor = PIPEANN_DEFAULT_FILLFACTOR,
-	.parts = 0,
 };
 
 const PipeannOptions *

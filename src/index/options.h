@@ -57,7 +57,6 @@ typedef struct PipeannOptions
 	int			pq_bytes;		/* 0: by the number of dimensions */
 	int			storage;		/* PipeannStorage */
 	int			fillfactor;
-	int			parts;			/* that servers divide among them, 0: none */
 } PipeannOptions;
 
 /* columns.c */

@@ -9,6 +9,7 @@
 #ifndef PIPEANN_IO_H
 #define PIPEANN_IO_H
 
+#include "base/parts.h"
 #include "base/base.h"
 
 #include "port/atomics.h"

@@ -16,13 +16,11 @@ typedef struct PipeannPartServers
 
 	/*
 	 * Has the server with a part, from 0, take a step of a search; its answer, or NULL
-	 * if there is none until then. NULL while no library is loaded that knows of servers.
+	 * if there is none until then, which is set if it is 0. NULL while no library is
+	 * loaded that knows of servers.
 	 */
 	bytea	   *(*ask) (Relation index, uint32 part, const bytea *message,
-						TimestampTz until);
-
-	/* its answer was of no use: it is not asked for a while */
-	void		(*leave) (uint32 part);
+						TimestampTz *until);
 } PipeannPartServers;
 
 #endif							/* PIPEANN_PART_SERVERS_H */

@@ -30,6 +30,7 @@ extern double pipeann_scan_mem_multiplier;
 extern int	pipeann_search_mode;
 extern int	pipeann_pipeline_width;
 extern int	pipeann_prefetch_rows;
+extern int	pipeann_parts;		/* of each index, or 0 */
 extern int	pipeann_part;		/* that this server keeps in memory, or 0 */
 
 #define PIPEANN_MAX_PREFETCH 256	/* largest pipeann.prefetch_rows */
@@ -80,15 +81,11 @@ typedef struct PipeannTidFilter
 	const ItemPointerData *tids;
 } PipeannTidFilter;
 
-/*
- * Of a search that another server has begun (step.c), the part that is asked for; or of
- * one that is asked for the part.
- */
+/* Of a search for another server (baton.c), what that asks for; or all zeroes. */
 typedef struct PipeannStep
 {
-	uint32		part;
-	const char *message;		/* for search/, or NULL */
-	Size		size;
+	int			ef;
+	int			width;
 } PipeannStep;
 
 /*
@@ -128,18 +125,24 @@ extern PipeannSearchParams PipeannScanParams(const PipeannMeta *meta,
 											 double rows);
 extern int	PipeannScanList(const PipeannMeta *meta, double rows);
 
-/* step.c */
-extern bool PipeannStepHasCome(const bytea *message);
+/* baton.c */
 extern bytea *PipeannScanStep(Relation table, Relation index, const bytea *message);
 extern int	PipeannScanPart(Relation table, Relation index, Datum query);
 
 extern PipeannPartServers pipeann_part_servers;
 
-/* The parts of an index, if this server keeps one of them: part pipeann_part - 1. */
+/* The parts of an index. */
+static inline PipeannParts
+PipeannIndexParts(const PipeannMeta *meta)
+{
+	return (PipeannParts) {pipeann_parts, meta->graph_pages};
+}
+
+/* The same if this server keeps one of them: part pipeann_part - 1. */
 static inline PipeannParts
 PipeannOwnParts(const PipeannMeta *meta)
 {
-	return pipeann_part > 0 ? meta->parts : (PipeannParts) {0};
+	return pipeann_part > 0 ? PipeannIndexParts(meta) : (PipeannParts) {0};
 }
 
 /* stream.c */

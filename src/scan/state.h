@@ -66,14 +66,6 @@ typedef struct PipeannPrefetch
 	uint32		nasked;
 } PipeannPrefetch;
 
-/* How far a server has come. */
-typedef struct PipeannPlace
-{
-	XLogRecPtr	lsn;
-	TimeLineID	timeline;		/* which this is a place in */
-	bool		writes;			/* or replays */
-} PipeannPlace;
-
 typedef struct PipeannScan
 {
 	IndexScanDesc scan;
@@ -92,9 +84,7 @@ typedef struct PipeannScan
 	PipeannSearch *search;
 	const float *query;
 	float	   *exact;			/* [dim] a vector before rounding */
-	PipeannPlace come;			/* baton: how far this server had come, */
-	BlockNumber table_blocks;	/* the table's length then, */
-	TimestampTz others_until;	/* and how long others are waited for; or 0 */
+	TimestampTz others_until;	/* baton: how long others are waited for; or 0 */
 	PipeannFilter *filter;		/* NULL if there are no conditions */
 	bool		is_void;		/* no row can match these */
 	PipeannTidFilterState *tid_filter;	/* of the nodes of given rows, or NULL */
@@ -147,23 +137,21 @@ PipeannMostToLookAt(const PipeannScan *state)
 	return fill != NULL && fill->all ? PG_INT64_MAX : pipeann_max_scan_tuples;
 }
 
-/* Where a message is from and for. An answer has the same. */
-typedef struct PipeannAddress
+/* Begins a message of baton.c. The query follows, then the ids of a list. An answer has ids alone. */
+typedef struct PipeannBatonHead
 {
 	char		magic[4];
-	uint32		part;			/* from 0 */
-	uint64		build_id;		/* of the packing and its codes */
-	uint64		lsn;			/* as far as this server had come, or farther */
-	uint32		timeline;		/* which this is a place in */
-	uint32		removals;		/* of rows, by VACUUM */
-	uint32		dim;			/* then comes the query, but in an answer */
-	uint32		writes;			/* whether it was not in recovery */
-} PipeannAddress;
+	uint32		dim;
+	uint64		build_id;		/* of the packing that ids are of */
+	uint32		ef;
+	uint32		width;
+	uint32		n;				/* ids, */
+	uint32		explored;		/* of which so many at the front are explored */
+} PipeannBatonHead;
 
-#define PIPEANN_ADDRESS_MAGIC "PBT\1"
+#define PIPEANN_BATON_MAGIC "PBT\2"
 
 /* baton.c */
-extern PipeannPlace PipeannCome(void);
 extern void PipeannBatonBegin(PipeannScan *state, PipeannSearchParams *params);
 extern void PipeannBatonStep(PipeannScan *state, PipeannSearchParams *params);
 

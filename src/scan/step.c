@@ -8,42 +8,11 @@
 #include <math.h>
 
 #include "access/genam.h"
-#include "miscadmin.h"
 #include "scan/state.h"
 #include "utils/snapmgr.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
-
-/* What this server has not replayed yet it may have in a moment. */
-#define MOST_WAIT_MS 10
-
-/*
- * Whether this server has all that who sends a message had. Places in different timelines
- * say nothing, nor do those of two servers that both write: one is a copy of the other from
- * a time ago. What is no message is for others to say.
- */
-bool
-PipeannStepHasCome(const bytea *message)
-{
-	PipeannAddress address;
-
-	if (VARSIZE_ANY_EXHDR(message) < sizeof(address))
-		return true;
-	memcpy(&address, VARDATA_ANY(message), sizeof(address));
-	for (int i = 0; i <= MOST_WAIT_MS; i++)
-	{
-		PipeannPlace here = PipeannCome();
-
-		if (here.timeline != address.timeline || (here.writes && address.writes))
-			return false;
-		if (here.lsn >= address.lsn)
-			return true;
-		CHECK_FOR_INTERRUPTS();
-		pg_usleep(1000);
-	}
-	return false;
-}
 
 static void
 Broken(void)
@@ -53,13 +22,22 @@ Broken(void)
 			 errmsg("invalid state of a search")));
 }
 
-/* Whether a message is about the index as it is here. */
-static bool
-Suits(const PipeannAddress *address, const PipeannMeta *meta)
+/* The head of a message; errors if it is none. */
+static PipeannBatonHead
+HeadOf(const bytea *message)
 {
-	return address->build_id == meta->build_id &&
-		address->removals == meta->removals && address->removals % 2 == 0 &&
-		address->dim == meta->layout.dim && address->part < meta->parts.n;
+	Size		size = VARSIZE_ANY_EXHDR(message);
+	PipeannBatonHead head;
+
+	if (size < sizeof(head))
+		Broken();
+	memcpy(&head, VARDATA_ANY(message), sizeof(head));
+	if (memcmp(head.magic, PIPEANN_BATON_MAGIC, sizeof(head.magic)) != 0 ||
+		size != sizeof(head) + ((uint64) head.dim + head.n) * sizeof(uint32) ||
+		head.explored > head.n ||
+		head.ef < 1 || head.ef > 4 * PIPEANN_MOST_LIST || head.width > PIPEANN_MAX_IN_FLIGHT)
+		Broken();
+	return head;
 }
 
 /* The query of a message, as a value of the index's column. */
@@ -100,63 +78,41 @@ BeginScan(Relation table, Relation index, Datum query, PipeannStep *step)
 	return scan;
 }
 
-/* The search of a scan that was begun for a message; NULL if it does not suit. */
-static bytea *
-Step(PipeannScan *state, const PipeannAddress *address, const PipeannStep *step)
-{
-	bytea	   *answer;
-
-	if (!Suits(address, &state->view.meta) || state->view.cache == NULL ||
-		!state->comparable)
-		return NULL;
-	if (!PipeannSearchImport(state->search, false, step->message, step->size))
-		Broken();
-	PipeannSearchStep(state->search);
-	if (PipeannMetaRemovals(state->view.index) != address->removals)
-		return NULL;
-	if (state->replica)
-		PipeannCheckPacking(&state->view);
-	answer = palloc(VARHDRSZ + sizeof(PipeannAddress) +
-					PipeannSearchExportSize(state->search));
-	memcpy(VARDATA(answer), address, sizeof(PipeannAddress));
-	SET_VARSIZE(answer, VARHDRSZ + sizeof(PipeannAddress) +
-				PipeannSearchExport(state->search, true,
-									VARDATA(answer) + sizeof(PipeannAddress)));
-	return answer;
-}
-
 /*
- * Go on with another server's search, as far as it wants pages of the part that it asks
- * for; it has come as far. NULL if this server's index is another one, or has lost rows.
+ * Go on with another server's search, as far as it wants pages of this server's part: the
+ * ids of what it knows then. NULL if this server's index is another one, or has no codes.
  * Errors if what is given is no message of such a search.
  */
 bytea *
 PipeannScanStep(Relation table, Relation index, const bytea *message)
 {
-	const char *from = VARDATA_ANY(message);
-	Size		size = VARSIZE_ANY_EXHDR(message);
-	PipeannStep step;
-	PipeannMeta meta;
-	PipeannAddress address;
+	PipeannBatonHead head = HeadOf(message);
+	const char *query = (const char *) VARDATA_ANY(message) + sizeof(head);
+	PipeannStep step = {head.ef, head.width};
+	bytea	   *answer = NULL;
+	const PipeannScan *state;
 	IndexScanDesc scan;
-	bytea	   *answer;
+	PipeannMeta meta;
 
-	if (size < sizeof(address))
-		Broken();
-	memcpy(&address, from, sizeof(address));
-	if (memcmp(address.magic, PIPEANN_ADDRESS_MAGIC, sizeof(address.magic)) != 0 ||
-		address.dim > (size - sizeof(address)) / sizeof(float))
-		Broken();
-	from += sizeof(address);
-	step.part = address.part;
-	step.message = from + mul_size(address.dim, sizeof(float));
-	step.size = size - sizeof(address) - mul_size(address.dim, sizeof(float));
 	PipeannMetaRead(index, &meta);
-	if (!Suits(&address, &meta) || meta.layout.row_bytes > 0 ||
-		PipeannIsSparse(meta.layout.storage))
+	if (meta.build_id != head.build_id || meta.layout.dim != head.dim ||
+		pipeann_parts == 0 || PipeannIsSparse(meta.layout.storage))
 		return NULL;
-	scan = BeginScan(table, index, QueryOf(&meta.layout, from), &step);
-	answer = Step(scan->opaque, &address, &step);
+	scan = BeginScan(table, index, QueryOf(&meta.layout, query), &step);
+	state = scan->opaque;
+	if (state->view.cache != NULL && state->comparable)
+	{
+		PipeannIdList list;
+		Size		bytes;
+
+		PipeannSearchStep(state->search, query + mul_size(head.dim, sizeof(float)),
+						  head.n, head.explored);
+		list = PipeannSearchList(state->search);
+		bytes = mul_size(list.n, sizeof(uint32));
+		answer = palloc(VARHDRSZ + bytes);
+		SET_VARSIZE(answer, VARHDRSZ + bytes);
+		memcpy(VARDATA(answer), list.ids, bytes);
+	}
 	index_endscan(scan);
 	return answer;
 }
@@ -172,11 +128,12 @@ PipeannScanPart(Relation table, Relation index, Datum query)
 	IndexScanDesc scan = BeginScan(table, index, query, &step);
 	const PipeannScan *state = scan->opaque;
 	const PipeannMeta *meta = &state->view.meta;
-	uint32		id = meta->parts.n == 0 || state->view.cache == NULL ||
-		!state->comparable || PipeannIsSparse(meta->layout.storage) ? PIPEANN_INVALID_ID :
+	PipeannParts parts = PipeannIndexParts(meta);
+	uint32		id = parts.n == 0 || state->view.cache == NULL || !state->comparable ||
+		PipeannIsSparse(meta->layout.storage) ? PIPEANN_INVALID_ID :
 		PipeannSearchNearestEntry(state->search);
 	int			part = id == PIPEANN_INVALID_ID ? 0 :
-		(int) PipeannPartOfPage(&meta->parts, PipeannIdPage(&meta->layout, id)) + 1;
+		(int) PipeannPartOfPage(&parts, PipeannIdPage(&meta->layout, id)) + 1;
 
 	index_endscan(scan);
 	return part;

@@ -44,6 +44,7 @@ double		pipeann_scan_mem_multiplier;
 int			pipeann_search_mode;
 int			pipeann_pipeline_width;
 int			pipeann_prefetch_rows;
+int			pipeann_parts;
 int			pipeann_part;
 uint32		pipeann_disabled;
 
@@ -69,8 +70,7 @@ KilledOfPage(uint32 page, const char *nodes, uint64 *version, void *arg)
 
 /*
  * From now on rows of this result are returned. One without a node, or with rows in
- * overflow slots, is never killed: its page's LSN does not cover these. Nor is one that
- * another server found, where no page was read.
+ * overflow slots, is never killed: its page's LSN does not cover these.
  */
 static void
 SetKilledNode(PipeannKilledRows *killed, const PipeannSearch *search,
@@ -78,8 +78,7 @@ SetKilledNode(PipeannKilledRows *killed, const PipeannSearch *search,
 {
 	killed->active = killed->on &&
 		result->id != PIPEANN_INVALID_ID &&
-		result->ext_tids == PIPEANN_INVALID_ID &&
-		!PipeannSearchWasTold(search, result->id);
+		result->ext_tids == PIPEANN_INVALID_ID;
 	if (!killed->active)
 		return;
 	killed->id = result->id;
@@ -795,49 +794,6 @@ IsNext(PipeannScan *state, const PipeannResult *result)
 	return false;
 }
 
-/* The rows of a node of which another server knew no more than that it is near. */
-static void
-AddNode(PipeannScan *state, uint32 id)
-{
-	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannSlot *slot = PipeannSlotAlloc(l);
-	PipeannResult result = {.id = id};
-
-	PipeannSlotCopy(&state->view, id, slot);
-	result.ext_tids = slot->ext_tids;
-	if (PipeannSlotIsLive(slot) &&
-		TableVectorOf(state->scan, &state->view, &result, PipeannSlotRows(l, slot),
-					  state->exact))
-		PipeannStreamAdd(state, &result, PipeannSlotRows(l, slot), state->exact);
-	if (state->replica)
-		PipeannCheckPacking(&state->view);
-	pfree(slot);
-}
-
-/*
- * A result that another server has found (baton.c): its rows become known by what the
- * table has of them, each by its own, as nothing else that is told is believed.
- */
-static void
-AddTold(PipeannScan *state, const PipeannResult *told)
-{
-	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannRowList rows = PipeannSearchRows(state->search, told);
-	PipeannRow *row = rows.rows;
-	PipeannResult result = {.id = told->id,.ext_tids = PIPEANN_INVALID_ID};
-
-	if (rows.n == 0)
-		AddNode(state, told->id);
-	for (uint32 i = 0; i < rows.n; i++, row = PipeannRowNext(l, row))
-	{
-		PipeannRowList one = {row, 1, PipeannRowSize(l, row)};
-
-		CHECK_FOR_INTERRUPTS();
-		if (PipeannTableVector(state->scan, &row->tid, l, state->exact))
-			PipeannStreamAdd(state, &result, one, state->exact);
-	}
-}
-
 static void
 LoadRows(PipeannScan *state, const PipeannResult *result, PipeannRowList list)
 {
@@ -846,11 +802,7 @@ LoadRows(PipeannScan *state, const PipeannResult *result, PipeannRowList list)
 	memcpy(state->rows, list.rows, list.bytes);
 	state->next_row = state->rows;
 	state->rows_left = list.n;
-	/* where a row that was told stands in the index is not believed */
-	PipeannChainBegin(&state->chain,
-					  result->ext_tids == PIPEANN_INVALID_ID &&
-					  PipeannSearchWasTold(state->search, result->id) ?
-					  PIPEANN_INVALID_ID : result->id, result->ext_tids);
+	PipeannChainBegin(&state->chain, result->id, result->ext_tids);
 	SetKilledNode(&state->killed, state->search, result);
 }
 
@@ -882,11 +834,6 @@ LoadResult(PipeannScan *state)
 		PrefetchRows(state);
 		state->taken++;
 		next = PipeannSearchPop(state->search);
-		if (PipeannSearchWasTold(state->search, next->id))
-		{
-			AddTold(state, next);
-			return true;
-		}
 		if (!IsNext(state, next))
 			return true;
 		state->last_dist = next->dist;

@@ -835,8 +835,6 @@ Continue(PipeannSearch *search)
 	/* pages of explored nodes need not be at hand; one that comes up is read again */
 	if (search->nheld > search->params.max_pages)
 		PipeannSearchReleasePages(search);
-	if (search->nelsewhere > 0)
-		PipeannReopenElsewhere(search);
 	if (!PipeannListRefill(search))
 		return false;
 	for (int i = 0; i < search->pool.count; i++)
@@ -902,8 +900,7 @@ RunList(PipeannSearch *search)
 	PipeannScoreRest(search);
 	if (search->termination.on && PipeannListIsExplored(search))
 		PipeannListForgetEarlyEnd(search);
-	if (search->termination.on && search->policy.passed_on == 0 &&
-		search->reads * MOST_HITS < search->hits)
+	if (search->termination.on && search->reads * MOST_HITS < search->hits)
 	{
 		PipeannListForgetEarlyEnd(search);
 		search->params.policy->run(search);

@@ -210,7 +210,7 @@ PipeannListIsBeyond(PipeannSearch *search)
 void
 PipeannListSetBound(PipeannSearch *search)
 {
-	float		early = !PipeannHasWaited(search) ? INFINITY :
+	float		early = search->reads == 0 ? INFINITY :
 		PipeannTerminationBound(&search->termination);
 
 	search->pool.bound = search->params.together == NULL ? early :
@@ -278,7 +278,7 @@ CapacityFor(const PipeannSearch *search, int length)
 	int			wanted = search->termination.on ?
 		Min(length, 2 * PipeannListEf(search)) : length;
 
-	return PipeannHasWaited(search) && PipeannIsOn(search, PIPEANN_OVERFLOW_POOL) ?
+	return search->reads > 0 && PipeannIsOn(search, PIPEANN_OVERFLOW_POOL) ?
 		Max(length, (int) (wanted * search->params.policy->overflow)) : length;
 }
 
@@ -312,7 +312,7 @@ PipeannListSetEf(PipeannSearch *search, int ef)
 {
 	search->params.ef = ef;
 	SetMargins(&search->termination, ef);
-	if (!PipeannHasWaited(search))
+	if (search->reads == 0)
 	{
 		SetHead(search, LengthInMemory(search));
 		PipeannPoolWiden(&search->pool, search->pool.length,

@@ -24,13 +24,6 @@ PipeannListToExplore(const PipeannSearch *search)
 	return Max(PipeannListEf(search), search->params.min_list);
 }
 
-/* Whether the search has had to wait for a page, of its disk or of another server. */
-static inline bool
-PipeannHasWaited(const PipeannSearch *search)
-{
-	return search->reads > 0 || search->policy.passed_on > 0;
-}
-
 /* The distance of the nearest candidate, by its code; infinity if there is none. */
 static inline float
 PipeannListNearest(const PipeannSearch *search)

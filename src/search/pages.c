@@ -73,16 +73,6 @@ MeasureBatch(PipeannSearch *search, int n)
 		PipeannTogetherNote(search->params.together, search->batch_dists, n);
 }
 
-/* They are for later. */
-void
-PipeannDiscardBatch(PipeannSearch *search, int n)
-{
-	MeasureBatch(search, n);
-	for (int i = 0; i < n; i++)
-		PipeannPoolDiscard(&search->pool, search->batch_ids[i],
-						   search->batch_dists[i]);
-}
-
 /* Add the first n nodes of the batch to the pool, by their codes' distances. */
 void
 PipeannBatchToPool(PipeannSearch *search, int n)
@@ -181,13 +171,6 @@ PipeannExactDistance(const PipeannLayout *layout, const void *query,
 	return SumDistance(layout, query, vector, storage);
 }
 
-/* Whether rows of a node were found elsewhere, and are not to be believed. */
-bool
-PipeannSearchWasTold(const PipeannSearch *search, uint32 id)
-{
-	return search->ntold > 0 && PipeannIdSetHas(&search->told, id);
-}
-
 static void
 AddResult(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 		  float dist)
@@ -197,8 +180,6 @@ AddResult(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 	PipeannRowList rows = PipeannSlotRows(l, slot);
 	PipeannResult result;
 
-	if (PipeannSearchWasTold(search, id))
-		return;
 	result.ext_tids = slot->ext_tids;
 	result.id = id;
 	result.dist = result.most = dist;

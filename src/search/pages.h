@@ -148,7 +148,6 @@ PipeannKeepLimit(PipeannSearch *search, uint32 room)
 /* pages.c */
 extern void PipeannMakeTable(PipeannSearch *search);
 extern void PipeannBatchToPool(PipeannSearch *search, int n);
-extern void PipeannDiscardBatch(PipeannSearch *search, int n);
 extern void PipeannAddEntryPages(PipeannSearch *search);
 extern float PipeannScoreSlot(PipeannSearch *search, uint32 id,
 							  const PipeannSlot *slot, bool wanted);

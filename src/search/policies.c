@@ -511,37 +511,18 @@ RunPipe(PipeannSearch *search)
  * BatANN's search (algorithm 2), of servers that all have the index and each keep a
  * part of it in memory: of the W nearest candidates those are explored whose pages are
  * of the own part, or at hand anyway, even if others are nearer. When all of them are
- * of others' parts, the search goes on with whoever has that of the nearest.
+ * of others' parts, whoever has that of the nearest goes on, once, and makes the ids of its
+ * list candidates here. In the end pages of the nearest are read here.
  */
 
 #define BATON_WIDTH 8			/* the paper's W */
 
-/* So often a search may be passed on, as answers may be of any kind. */
-#define MOST_PASSED_ON 100
-
 #define NO_PART PG_UINT32_MAX
 
 /*
- * Choose what is on pages that came: whoever has the search next would read them again,
- * and so would this server when it comes back.
+ * Returns how many are explored here; sets the part of the nearest other one whose server
+ * was not asked yet.
  */
-static int
-ChooseReady(PipeannSearch *search)
-{
-	PipeannPool *pool = &search->pool;
-	int			n = 0;
-
-	for (int i = PipeannPoolFirstOpen(pool); PipeannPoolWants(pool, i); i++)
-		if (PipeannIsFree(&pool->items[i]) &&
-			PipeannIsReady(search, &pool->items[i]))
-		{
-			PipeannChoose(search, i, BEAM);
-			n++;
-		}
-	return n;
-}
-
-/* Returns how many are explored here; sets the part of the nearest other one. */
 static int
 ChooseOwn(PipeannSearch *search, int width, uint32 *other)
 {
@@ -562,77 +543,44 @@ ChooseOwn(PipeannSearch *search, int width, uint32 *other)
 		width--;
 		if (n > 0 && PipeannHoldsTooMany(search))
 			break;
-		if (part == params->own_part ||
-			PipeannHasBit(search->policy.alone, part) || PipeannIsAtHand(search, i))
+		if (part == params->own_part || PipeannIsAtHand(search, i))
 		{
 			PipeannChoose(search, i, BEAM);
 			n++;
 		}
-		else if (*other == NO_PART)
+		else if (*other == NO_PART && !PipeannHasBit(search->policy.asked, part))
 			*other = part;
 	}
-	return n > 0 ? n : ChooseReady(search);
-}
-
-/* Nobody goes on with the search in a part: its pages are read here, as are all if none does. */
-static void
-GoAlone(PipeannSearch *search, uint32 part)
-{
-	PipeannSearchParams *params = &search->params;
-	PipeannPolicyState *policy = &search->policy;
-	uint32		own = params->own_part < params->parts.n;
-
-	PipeannSetBit(policy->alone, part);
-	if (++policy->nalone + own >= params->parts.n ||
-		policy->passed_on > MOST_PASSED_ON)
-		params->pass_on = NULL;
-}
-
-/*
- * False if the run ends here. What others have in memory is as dear as what is on disk: from
- * now on the search may end early, perhaps at once.
- */
-static bool
-PassOn(PipeannSearch *search, uint32 part)
-{
-	PipeannSearchParams *params = &search->params;
-	bool		waited = PipeannHasWaited(search);
-	PipeannPassed passed;
-
-	search->policy.passed_on++;
-	if (!waited)
-	{
-		PipeannListNoteFirstRead(search);
-		PipeannListSetBound(search);
-		if (!PipeannPoolIsOpen(&search->pool))
-			return true;
-	}
-	passed = search->policy.passed_on > MOST_PASSED_ON ? PIPEANN_NOT_PASSED :
-		params->pass_on(search, part, params->pass_on_arg);
-
-	if (passed == PIPEANN_NOT_PASSED)
-		GoAlone(search, part);
-	return passed != PIPEANN_PASSES_BACK;
+	return n;
 }
 
 static void
 RunBaton(PipeannSearch *search)
 {
+	PipeannSearchParams *params = &search->params;
 	int			width = PipeannWidth(search, BATON_WIDTH);
 	uint32		other;
 
-	while (search->params.pass_on != NULL && PipeannPoolIsOpen(&search->pool))
+	while (params->pass_on != NULL && PipeannPoolIsOpen(&search->pool))
 	{
 		CHECK_FOR_INTERRUPTS();
 		PipeannAddPageMates(search);
-		if (ChooseOwn(search, width, &other) == 0 && other != NO_PART &&
-			!PassOn(search, other))
-			return;
+		if (ChooseOwn(search, width, &other) == 0)
+		{
+			if (other == NO_PART)
+				break;
+			PipeannSetBit(search->policy.asked, other);
+			if (!params->pass_on(search, other, params->pass_on_arg))
+				return;
+		}
 		PipeannStartReads(search);
 		while (PipeannExploreBeam(search, BEAM))
 			PipeannAwaitPage(search);
 		PipeannAddPageMates(search);
 	}
+	params->pass_on = NULL;
+	/* what is near is known: it is read at once */
+	search->policy.converging = true;
 	RunLookAhead(search);
 }
 

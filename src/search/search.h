@@ -13,7 +13,6 @@
 #include "base/parts.h"
 
 #include "pq/codes.h"
-#include "search/baton.h"
 #include "search/pool.h"
 #include "storage/bounds.h"
 #include "storage/slot.h"
@@ -112,6 +111,9 @@ typedef struct PipeannTogether
 	int			nsubvectors;	/* length of the codes whose errors these are */
 } PipeannTogether;
 
+/* Asks the server that has a part in memory; false if the run ends instead. */
+typedef bool (*PipeannPassOn) (PipeannSearch *search, uint32 part, void *arg);
+
 typedef struct PipeannSearchParams
 {
 	const PipeannPolicy *policy;
@@ -148,11 +150,10 @@ typedef struct PipeannSearchParams
 	const uint32 *left_out;		/* or NULL: a node that is no candidate */
 	PipeannMatches ends_at;		/* or NULL: a node scored ends the search */
 	void	   *ends_at_arg;
-	PipeannParts parts;			/* of the index; and the one of which pages are */
-	uint32		own_part;		/* read here, or any other number for none */
+	PipeannParts parts;			/* of the index */
+	uint32		own_part;		/* read first, or a larger number for none */
 	PipeannPassOn pass_on;		/* or NULL: all are */
-	PipeannDoubt doubt;			/* or NULL: all is believed that others find */
-	void	   *pass_on_arg;	/* of both */
+	void	   *pass_on_arg;
 } PipeannSearchParams;
 
 /* The longest list that may be asked for. */
@@ -173,6 +174,15 @@ typedef struct PipeannResult
 	uint16		bytes;			/* length of these rows in sum */
 	uint32		rows;			/* where they are (results.c) */
 } PipeannResult;
+
+/* The ids of a search's list. */
+typedef struct PipeannIdList
+{
+	uint32	   *ids;
+	uint32		n;
+	uint32		explored;		/* of them, at the front */
+	uint32		length;			/* most ids that the list may have */
+} PipeannIdList;
 
 /* What a search knows of itself. */
 typedef struct PipeannSearchFacts
@@ -214,15 +224,17 @@ extern const PipeannResult *PipeannSearchPop(PipeannSearch *search);
 extern int	PipeannSearchWithin(const PipeannSearch *search, float dist);
 extern int	PipeannSearchNext(PipeannSearch *search,
 							  const PipeannResult **next, int n);
-extern PipeannRowList PipeannSearchRows(const PipeannSearch *search,
-										const PipeannResult *result);
+extern PipeannRowList PipeannSearchRows(const PipeannSearch *search, const PipeannResult *result);
 
 /* pages.c */
-extern bool PipeannSearchWasTold(const PipeannSearch *search, uint32 id);
 extern void PipeannSearchExact(PipeannSearch *search, uint32 pages);
-extern float PipeannExactDistance(const PipeannLayout *layout,
-								  const void *query, const void *vector,
-								  PipeannStorage storage, float aux);
+extern float PipeannExactDistance(const PipeannLayout *layout, const void *query,
+								  const void *vector, PipeannStorage storage, float aux);
+
+/* baton.c */
+extern PipeannIdList PipeannSearchList(const PipeannSearch *search);
+extern void PipeannSearchTakeIds(PipeannSearch *search, const char *ids, uint32 n);
+extern void PipeannSearchStep(PipeannSearch *search, const char *ids, uint32 n, uint32 explored);
 
 /* A search of sparse vectors reads so many times ef nodes, as their codes err by more. */
 #define PIPEANN_SPARSE_READ 6

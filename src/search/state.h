@@ -72,9 +72,8 @@ typedef struct PipeannPolicyState
 	bool		converging;		/* look_ahead */
 	uint32		passed_over;	/* look_ahead: candidate that was to be read, or
 								 * INVALID_ID */
-	int			passed_on;		/* baton: how often */
-	uint32		nalone;			/* baton: parts of which nobody helps; */
-	uint8		alone[(PIPEANN_MOST_PARTS + 7) / 8];	/* bits of these */
+	uint8		asked[(PIPEANN_MOST_PARTS + 7) / 8];	/* baton: bits of parts whose
+														 * servers were asked */
 } PipeannPolicyState;
 
 struct PipeannSearch
@@ -122,9 +121,6 @@ struct PipeannSearch
 	bool		code_scan_begun;
 	PipeannSample code_scan_errors;
 	PipeannPolicyState policy;
-	uint32		nelsewhere;		/* in elsewhere[], which is void if none is; */
-	uint32		known_elsewhere;	/* nodes with rows among these, at least; */
-	uint32		ntold;			/* in told[] */
 
 	/*
 	 * From here on what has memory, which the next search uses again.
@@ -133,9 +129,6 @@ struct PipeannSearch
 	PipeannResults results;
 	PipeannIdSet visited;		/* node ids with a known code distance */
 	PipeannIdSet entered;		/* positions of the entry graph */
-	PipeannIdSet elsewhere;		/* candidates explored by other servers */
-	PipeannIdSet told;			/* nodes whose rows came from there */
-	PipeannIdSet passed;		/* candidates of one message */
 	uint32		entry_points[PIPEANN_MAX_ENTRY_POINTS];
 	PipeannIdSet pages;			/* graph page -> refs[] */
 	PipeannPageRef *refs;
@@ -173,9 +166,6 @@ extern void PipeannResultsAdd(PipeannResults *results,
 extern bool PipeannRunCodeScan(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
 extern float PipeannSparseTrusted(PipeannSearch *search);
-
-/* baton.c */
-extern void PipeannReopenElsewhere(PipeannSearch *search);
 
 /* engine.c */
 extern void PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing,

@@ -70,8 +70,8 @@ pipeann_index_part(PG_FUNCTION_ARGS)
 }
 
 /*
- * pipeann_search_step(regclass, bytea): a step of another server's search. Before this one
- * has come as far it may not know the index or who may ask; later it may be gone.
+ * pipeann_search_step(regclass, bytea): a step of another server's search. One that is
+ * behind may not know the index yet, and on one that is ahead it may be gone.
  */
 Datum
 pipeann_search_step(PG_FUNCTION_ARGS)
@@ -81,8 +81,7 @@ pipeann_search_step(PG_FUNCTION_ARGS)
 	Relation	index;
 	bytea	   *answer;
 
-	if (!PipeannStepHasCome(PG_GETARG_BYTEA_PP(1)) ||
-		!OidIsValid(IndexGetRelation(relid, true)))
+	if (!OidIsValid(IndexGetRelation(relid, true)))
 		PG_RETURN_NULL();
 	index = OpenIndex(relid, &table);
 	answer = PipeannScanStep(table, index, PG_GETARG_BYTEA_PP(1));

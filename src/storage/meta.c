@@ -97,9 +97,6 @@ CheckCounts(Relation index, const PipeannMeta *meta)
 		(uint64) meta->graph_pages * l->slots_per_page ||
 		meta->entry_degree > 1024)
 		MetaError(index, "The entry graph is out of range.");
-	if (meta->parts.n > PIPEANN_MOST_PARTS || meta->parts.pages > meta->graph_pages ||
-		(meta->parts.n > 0 && meta->parts.pages == 0))
-		MetaError(index, "The number of parts is out of range.");
 }
 
 /*

@@ -5,7 +5,6 @@
 #ifndef PIPEANN_META_H
 #define PIPEANN_META_H
 
-#include "base/parts.h"
 #include "base/pause.h"
 #include "storage/page.h"
 #include "access/generic_xlog.h"
@@ -137,7 +136,6 @@ typedef struct PipeannMeta
 								 * change while the index is packed anew; may be
 								 * that of one who has failed */
 	uint64		changes_key;
-	PipeannParts parts;			/* all zeroes if there are none */
 	uint32		moves;			/* how often extents were moved in the file */
 	uint64		came;			/* nodes inserted since the graph was packed or
 								 * built; less after a packing in vain */

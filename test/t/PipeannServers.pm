@@ -86,7 +86,7 @@ sub make_parts
 {
 	my ($fill) = @_;
 	my $primary = make_front('primary', init => { allows_streaming => 1 },
-		conf => "checkpoint_timeout = 1h\npipeann.hot_pages = 0\nwal_keep_size = 1GB\npipeann.part = 3");
+		conf => "checkpoint_timeout = 1h\npipeann.hot_pages = 0\nwal_keep_size = 1GB\npipeann.parts = 3\npipeann.part = 3");
 
 	$fill->($primary);
 	$primary->backup('base');

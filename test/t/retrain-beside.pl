@@ -350,36 +350,6 @@ sub rounded
 	return;
 }
 
-# Rows come while the nodes are put into parts anew: near ones are in one part again.
-sub divided
-{
-	my $other = session($node, settings => 'SET pipeann.ef_search = 400');
-	my $parts = q{SELECT count(*), min(n), max(n) FROM (SELECT count(*) AS n FROM divided GROUP BY pipeann_index_part('divided_v', v)) s};
-	my $together = q{SELECT avg((pipeann_index_part('divided_v', a.v) = pipeann_index_part('divided_v', b.v))::int) FROM divided a,}
-		. ' LATERAL (SELECT v FROM divided b WHERE b.v <> a.v ORDER BY b.v <-> a.v LIMIT 1) b WHERE a.id % 7 = 0';
-	my @vectors = map { $other->row(sprintf "SELECT $VECTOR", $_) } 1 .. 4, 7, 5001, 5150, 6001;
-
-	$other->rows('DROP TABLE IF EXISTS divided; CREATE TABLE divided (id int, v vector(8)); INSERT INTO divided ' . rows_of(1, 3999)
-		. "; CREATE INDEX divided_v ON divided USING pipeann (v vector_l2_ops) WITH ($WITH, parts = 3)");
-	my ($control, $packer, $backend) = packing('INSERT INTO divided ' . rows_of(4001, 4200), 'repack-packed, repack-pages-written');
-	$other->rows('INSERT INTO divided ' . rows_of(5001, 5300) . '; INSERT INTO divided ' . rows_of(900001, 900100, 7));
-	goes_on_to($control, $packer, $backend, 'repack-pages-written');
-	$other->rows('INSERT INTO divided ' . rows_of(6001, 6300));
-	ends($control, $packer, 'parts');
-	my ($n, $least, $most) = split /\|/, $other->row($parts);
-	ok($n == 3 && $least > 1000 && $most < 2500, "parts: three, with $least to $most rows");
-	my $share = $other->row($together);
-	cmp_ok($share, '>', 0.6, 'parts: near rows are in one');
-	$node->wait_for_catchup($replica);
-	for my $session ($other, session($replica, settings => 'SET pipeann.ef_search = 400'))
-	{
-		is_whole($session, 'divided', 4799, 'parts: nothing is lost');
-		is(scalar(grep { !same_answer([ answer($session, 'divided', $_, 150) ], [ exact_answer($session, 'divided', $_, 150) ]) } @vectors), 0, 'parts: exact answers');
-		$session->close;
-	}
-	return;
-}
-
 sub map_inline
 {
 	my ($entries) = @_;
@@ -447,7 +417,7 @@ sub map_pages
 
 SKIP: {
 	skip 'no library with pause points (PIPEANN_PAUSE_LIBRARY)', 1 unless $library;
-	my %parts = (extent => \&extent, blocks => sub { blocks($_) for 15, 0 }, chain => \&chain, value => \&value, beyond => \&beyond, crowd => \&crowd, divided => \&divided, emptied => \&emptied,
+	my %parts = (extent => \&extent, blocks => sub { blocks($_) for 15, 0 }, chain => \&chain, value => \&value, beyond => \&beyond, crowd => \&crowd, emptied => \&emptied,
 		rounded => \&rounded, map => \&map_pages, steps => sub {
 			step("$_, repack-bit-taken", 'goes on') for 'repack-packed', 'repack-pages-written', 'repack-caught-up';
 			step('repack-pages-written, repack-bit-taken', 'is cancelled');

@@ -250,7 +250,7 @@ MakeFixed(uint32 n, PipeannClusters **clusters, PipeannFixed *f)
 	PipeannTeam *team = PipeannTeamAlone();
 	PipeannVectors v = Vectors(n);
 
-	*clusters = PipeannClustersNew(team, &v, NULL, 7, 1, NULL);
+	*clusters = PipeannClustersNew(team, &v, NULL, 7, NULL);
 	PipeannFixedMake(team, &(*clusters)->scale, &v, f);
 	CHECK(f->n == n && f->dim == DIM + 1);
 	CheckFixed(f);
@@ -440,7 +440,7 @@ CheckClusters(uint32 n, uint32 skip_every)
 	memset(number, 0xFF, (n + 1) * sizeof(uint32));
 	for (uint32 i = 0; i < n; i++)
 		skip[i] = skip_every > 0 && i % skip_every != 1;
-	c = PipeannClustersNew(team, &v, skip_every > 0 ? skip : NULL, 9, 1, number);
+	c = PipeannClustersNew(team, &v, skip_every > 0 ? skip : NULL, 9, number);
 	for (uint32 i = 0; i < n; i++)
 		kept += !skip[i];
 	for (uint32 i = 0; i <= n; i++)

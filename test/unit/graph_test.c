@@ -466,7 +466,7 @@ TestNoRows(void)
 	PipeannGraph *g = PipeannGraphBuild(PipeannTeamAlone(), &v, NULL, &params);
 
 	CHECK(g->n == 0);
-	PipeannGraphPack(g, &v, 4, NULL, NULL, PipeannTeamAlone());
+	PipeannGraphPack(g, &v, 4, NULL, PipeannTeamAlone());
 	PipeannGraphFree(PipeannTeamAlone(), g);
 }
 
@@ -998,7 +998,7 @@ TestPack(void)
 		PipeannTeamOfOne(&team);
 		team.progress = OnProgress;
 		team.progress_arg = &watch;
-		PipeannGraphPack(g, &v, fills[i], NULL, order, &team);
+		PipeannGraphPack(g, &v, fills[i], order, &team);
 		CHECK(IsPermutation(order, NROWS));
 		CHECK(watch.last == NROWS);
 		if (fills[i] > 1 && fills[i] < 100)
@@ -1027,7 +1027,7 @@ TestPackFewRows(void)
 		PipeannVectors v = Vectors(PIPEANN_L2, n);
 		PipeannGraph *g = PipeannGraphBuild(PipeannTeamAlone(), &v, NULL, &params);
 
-		PipeannGraphPack(g, &v, 5, NULL, order, PipeannTeamAlone());
+		PipeannGraphPack(g, &v, 5, order, PipeannTeamAlone());
 		CHECK(IsPermutation(order, n));
 		PipeannGraphFree(PipeannTeamAlone(), g);
 	}

@@ -143,7 +143,7 @@ MakePart(int n, int dim, PipeannMetric metric, PipeannStorage storage, int seed)
 	index->order = PipeannAlloc(n * sizeof(uint32));
 	MakeVectors(index, n, seed);
 	graph = PipeannGraphBuild(PipeannTeamAlone(), &index->vectors, NULL, &params);
-	PipeannGraphPack(graph, &index->vectors, index->layout.fill, NULL, index->order, PipeannTeamAlone());
+	PipeannGraphPack(graph, &index->vectors, index->layout.fill, index->order, PipeannTeamAlone());
 	IndexWritePages(index, graph);
 	MakeCodes(index);
 	IndexMakeEntryGraph(index, ENTRIES, ENTRY_DEGREE);
