@@ -33,6 +33,8 @@ CREATE FUNCTION rq.signs(i bigint, salt int, dim int) RETURNS vector LANGUAGE sq
 		FROM generate_series(1, dim) j';
 CREATE FUNCTION rq.far(i bigint, salt int, dim int) RETURNS vector LANGUAGE sql IMMUTABLE AS
 	'SELECT array_agg((rq.h(i * 4096 + j, salt, 2001) - 1000) * (1 + rq.h(i, salt, 380)) / 1000.0)::vector FROM generate_series(1, dim) j';
+CREATE FUNCTION rq.scales(i bigint, salt int, dim int) RETURNS vector LANGUAGE sql IMMUTABLE AS
+	'SELECT array_agg((rq.h(i * 4096 + j, salt, 2001) - 1000) * (10::float8 ^ (rq.h(i, salt, 77) - 41)))::vector FROM generate_series(1, dim) j';
 CREATE FUNCTION rq.thin(v vector, i bigint, salt int) RETURNS sparsevec LANGUAGE sql IMMUTABLE AS
 	'SELECT array_agg(CASE WHEN j <= 2 OR rq.h(i * 4096 + j, salt, 3) = 0 THEN x ELSE 0 END ORDER BY j)::vector::sparsevec
 		FROM unnest(v::real[]) WITH ORDINALITY AS u(x, j)';
@@ -144,6 +146,8 @@ VECTORS = {
     "tiny": "rq.whole(i, {salt}, {dim}, 3)",
     "signs": "rq.signs(i, {salt}, {dim})",
     "far": "rq.far(i, {salt}, {dim})",
+    # lengths from 1e-38 to 1e38, which no other type has
+    "scales": "rq.scales(i, {salt}, {dim})",
 }
 
 

@@ -77,7 +77,8 @@ class Table(Entry):
     def metrics(self):
         if self.type == "bit":
             return ("hamming", "hamming", "jaccard")
-        return ("l2", "l2", "ip", "cosine", "l1")
+        # of other metrics the operators themselves lose squares of such numbers
+        return ("l2", "l1") if self.vectors == "scales" else ("l2", "l2", "ip", "cosine", "l1")
 
     def parts(self):
         """Relations that indexes of ours are made on, where one on the table is not enough."""
@@ -303,7 +304,7 @@ def _options(rng, table, metric):
         options.append(f"m = {rng.choice((2, 4, 8, 16))}")
     if rng.random() < 0.3:
         options.append(f"pq_bytes = {rng.randint(1, max(1, min(table.dim, 32)))}")
-    if rng.random() < 0.45 and table.type not in ("bit", "sparsevec"):
+    if rng.random() < 0.45 and table.type not in ("bit", "sparsevec") and table.vectors != "scales":
         named = ["float4", "float2", "float2"] + (["uint8"] if table.vectors in ("whole", "tiny") else [])
         if table.dim >= 256 and table.dim % 16 == 0 and metric != "l1":
             named += ["sq12", "sq13", "sq14"]
@@ -337,7 +338,7 @@ def random_index(rng, table, number):
             where = partial_by(rng, table)
     metric = rng.choice(table.metrics())
     vector, kind = "v", table.type
-    if rng.random() < 0.08 and kind not in ("bit", "sparsevec"):
+    if rng.random() < 0.08 and kind not in ("bit", "sparsevec") and table.vectors != "scales":
         kind = rng.choice((table.type, "halfvec"))
         vector = f"((v + v)::{kind}({table.dim}))" if kind == table.type else f"(v::{kind}({table.dim}))"
         include = ()
@@ -366,7 +367,7 @@ def other_index(rng, table, number):
 
 
 # Of big tables these have more than 4,096 different vectors, so that an index has codes.
-CODED = ("cloud", "apart", "apart", "heaps", "heaps", "whole", "signs", "far")
+CODED = ("cloud", "apart", "apart", "heaps", "heaps", "whole", "signs", "far", "scales")
 
 
 def random_table(rng, size, salt, form=None):
@@ -381,5 +382,6 @@ def random_table(rng, size, salt, form=None):
     vectors = rng.choice(tuple(VECTORS) + ("cloud", "cloud", "apart", "heaps"))
     if size == "big" and rng.random() < 0.85:
         vectors = rng.choice(CODED)
+    kind = rng.choice(("vector", "vector", "halfvec") + (("bit", "sparsevec") if form != "cells" else ())) if vectors != "scales" else "vector"
     return Table(form, columns, dim, vectors, rng.choice((0, 0, 0, 12, 40)), salt, rows, rng.random() < 0.6,
-                 rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign", rng.choice(("vector", "vector", "halfvec") + (("bit", "sparsevec") if form != "cells" else ())))
+                 rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign", kind)
