@@ -63,15 +63,18 @@ SELECT ok(bool_and(is_in_order('items', '<->', val, 30)), 'rows come in order') 
 SELECT nodes('items_idx') AS nodes \gset
 VACUUM items;
 SELECT is(nodes('items_idx'), :nodes::bigint, 'VACUUM without dead rows changes nothing');
--- all go, some come, once no worker that VACUUM has asked for is being started: its snapshot keeps rows
-CREATE OR REPLACE FUNCTION await_workers() RETURNS void LANGUAGE plpgsql AS $$
+-- Until workers that VACUUM and inserts have asked for have ended: the snapshot of one keeps
+-- rows, and how far it has come decides where nodes are. (It may wait for snapshots in turn.)
+CREATE OR REPLACE PROCEDURE await_workers() LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1 .. 1200 LOOP
 		PERFORM pg_stat_clear_snapshot(), pg_sleep(0.05);
 		EXIT WHEN NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type LIKE 'pipeann %');
+		COMMIT;
 	END LOOP;
 END $$;
-SELECT await_workers() \g /dev/null
+CALL await_workers();
+-- all go, some come
 DELETE FROM items;
 VACUUM items;
 SELECT cmp_ok(nodes('items_idx'), '<=', (SELECT entries FROM fresh), 'an emptied index has only its entry points');
@@ -96,11 +99,14 @@ $$;
 SELECT s FROM generate_series(0, 19) round, unnest(ARRAY[
 	format('DELETE FROM churned WHERE id IN (SELECT 1 + (%s * 2250 + i) %% 12000 FROM generate_series(0, 2249) i)', round),
 	'VACUUM churned',
+	'CALL await_workers()',
 	format('SELECT ok(is_sound(''churned_idx''), ''churn: the index is whole after VACUUM %s'')', round),
 	format('CALL replace_half(%s)', round),
+	'CALL await_workers()',
 	format('SELECT ok(is_sound(''churned_idx''), ''churn: and after the inserts'')')]) s \gexec
 SELECT is((SELECT count(*)::int FROM churned), 4500, 'churn: as many rows as before');
 VACUUM churned;
+CALL await_workers();
 -- (codes made anew begin an extent of 1 MB)
 SELECT cmp_ok(size_at_last('churned_idx', (:size * 1.3)::bigint + 1048576), '<=', (:size * 1.3)::bigint + 1048576, 'churn: the file did not grow by more than 0.3');
 SELECT cmp_ok(graph_pages('churned_idx'), '<=', (:pages * 1.27)::bigint, 'churn: nor the graph by more than 0.27');
