@@ -28,7 +28,6 @@ from multiprocessing.pool import ThreadPool
 
 import numpy as np
 
-import cgroup
 import command
 import datasets
 import filter_data
@@ -36,7 +35,7 @@ import truth
 from filter_ways import FILTER
 from lab import cpu_seconds
 from server import Server
-from session import OPERATORS, Session
+from session import OPERATORS
 from store import ROOT
 from wire import CopyStream, vector_bytes
 
@@ -47,6 +46,7 @@ SETS = "fashion,glove100,minilm,minilm1536,siftdense"
 QUICK = {"datasets": ["siftdense"], "rows": 20000, "queries": 500, "counted": 5000, "copied": 100}
 WHOLE = {"rows": 60000, "queries": 1000, "counted": 10000, "copied": 2000}
 K = 10
+TURNS = 10
 LISTS = (20, 40, 100)
 MODES = ("look_ahead", "pipe", "stale", "best_first")
 COUNTS = ("page_reads", "page_hits", "nodes_explored", "code_distances")
@@ -110,13 +110,13 @@ class Side:
         sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in (*COUNTS, "scans"))
         return self.session.rows(f"SELECT {sums} FROM pipeann_stats()")[0]
 
-    def asked(self, data, table, radius, where=None, numbers=None, **settings):
-        """Recall and counts of each query. WHERE is a query's condition; ROWS that are wanted may be less than K."""
+    def asked(self, data, numbers, table, radius, where=None, **settings):
+        """Recall and counts of each of these queries. WHERE gives a query's condition."""
         session, found = self.session, {name: [] for name in ("recall", "pages", *COUNTS, "servers")}
         for name, value in settings.items():
             session.rows(f"SET {name.replace('__', '.')} = {value}")
         last = None
-        for number in numbers or range(len(data.queries)):
+        for number in numbers:
             source = f"{table} WHERE {where(number)}" if where else table
             if source != last:
                 session.prepare(source, data.metric, K)
@@ -138,7 +138,7 @@ class Side:
 
 class Gate:
     def __init__(self, options):
-        self.options, self.lines, self.shown = options, [], []
+        self.options, self.lines = options, []
         self.sides = []
         for name, pg_config in (("before", options.baseline), ("now", os.environ["PG_CONFIG"])):
             folder = os.path.join(options.server, name) if name == "before" else options.server
@@ -169,12 +169,18 @@ class Gate:
         self.line(part, f"{what}, {figure}", before, now, limit, verdict, error)
 
     def both(self, measure):
-        """What MEASURE gives of each side, in turns."""
+        """What MEASURE gives of each side, one after the other."""
         return [measure(side) for side in self.sides]
 
-    def compare_queries(self, part, what, found, figures, limit=None):
+    def ask(self, part, what, figures, data, *arguments, limit=None, **settings):
+        """Lines of the figures of all queries, which both sides are asked in turns of some: what a search reads depends on time, too."""
+        found = [[], []]
+        for turn, numbers in enumerate(np.array_split(np.arange(len(data.queries)), TURNS)):
+            for number in (0, 1) if turn % 2 else (1, 0):
+                found[number].append(self.sides[number].asked(data, numbers, *arguments, **settings))
         for figure in figures:
-            self.compare(part, what, figure, [one[figure] for one in found], limit if figure == "pages" else None)
+            self.compare(part, what, figure, [np.concatenate([one[figure] for one in turns]) for turns in found],
+                         limit if figure == "pages" else None)
 
     # Tables
 
@@ -214,17 +220,17 @@ class Gate:
         self.at_lists("pages", data, "items", self.radius(data), data.name)
 
     def at_lists(self, part, data, table, radius, what, lists=LISTS, places=("memory", "disk")):
+        """Recall and pages at each length of the list."""
         for place in places:
             self.both(lambda side: side.into_memory(table) if place == "memory" else side.out_of_memory())
             for ef in lists:
-                found = self.both(lambda side: side.asked(data, table, radius, pipeann__ef_search=ef))
-                self.compare_queries(part, f"{what}, {place}, ef_search {ef}", found, ("recall", "pages"))
+                self.ask(part, f"{what}, {place}, ef_search {ef}", ("recall", "pages"), data, table, radius, pipeann__ef_search=ef)
 
     def modes(self, data):
         self.both(lambda side: side.out_of_memory())
         for mode in MODES:
-            found = self.both(lambda side: side.asked(data, "items", self.radius(data), pipeann__ef_search=40, pipeann__search_mode=mode))
-            self.compare_queries("modes", f"{data.name}, disk, {mode}", found, ("recall", "pages"))
+            self.ask("modes", f"{data.name}, disk, {mode}", ("recall", "pages"), data, "items", self.radius(data),
+                     pipeann__ef_search=40, pipeann__search_mode=mode)
 
     def grown(self, data):
         half, columns = len(data.base) // 2, f"(id int, embedding vector({data.dimensions}))"
@@ -269,10 +275,8 @@ class Gate:
         self.both(load)
         for kind, shares in FILTERS:
             for condition in getattr(attributed, f"{kind}_conditions")(shares):
-                radius = attributed.answers(condition)
-                found = self.both(lambda side: side.asked(few, "filters_filter.items", radius, condition.text, enable_sort="off"))
-                self.compare_queries("filters", f"{data.name}, disk, {condition.name}", found,
-                                     ("recall", "pages", "code_distances"))
+                self.ask("filters", f"{data.name}, disk, {condition.name}", ("recall", "pages", "code_distances"), few,
+                         "filters_filter.items", attributed.answers(condition), condition.text, enable_sort="off")
 
     def partitions(self, data):
         columns, name = f"(id int, embedding vector({data.dimensions}))", data.name
@@ -295,9 +299,8 @@ class Gate:
             self.both(load)
             for place, limit in (("memory", most_pages), ("disk", most_reads)):
                 self.both(lambda side: side.into_memory(f"parts{count}") if place == "memory" else side.out_of_memory())
-                found = self.both(lambda side: side.asked(data, f"parts{count}", self.radius(data), pipeann__ef_search=40))
-                self.compare_queries("partitions", f"{data.name}, {count} partitions, {place}", found,
-                                     ("recall", "pages", "code_distances"), limit)
+                self.ask("partitions", f"{name}, {count} partitions, {place}", ("recall", "pages", "code_distances"), data,
+                         f"parts{count}", self.radius(data), limit=limit, pipeann__ef_search=40)
 
     def cells(self, data):
         columns = f"(id int, embedding vector({data.dimensions}))"
@@ -325,10 +328,8 @@ class Gate:
 
         self.both(load)
         for coverage in COVERAGES:
-            found = self.both(lambda side: side.asked(data, "shared", self.radius(data), pipeann__shard_coverage=coverage,
-                                                      pipeann__ef_search=100))
-            self.compare_queries("cells", f"{data.name}, {SHARDS} servers, coverage {coverage}", found,
-                                 ("recall", "pages", "servers"))
+            self.ask("cells", f"{data.name}, {SHARDS} servers, coverage {coverage}", ("recall", "pages", "servers"), data, "shared",
+                     self.radius(data), pipeann__shard_coverage=coverage, pipeann__ef_search=100)
 
     def baton(self, data):
         """By bench/run shards, which knows this build's replicas."""
