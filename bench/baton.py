@@ -9,16 +9,28 @@ disk. Counts are those of all servers together; a hop is a step that another ser
 """
 import os
 import statistics
+import subprocess
 import time
 
 from proxy import Proxy, address
-from replica import copy_of
 from server import Server
-from session import OPERATORS
+from throughput import pgbench_program
 
 EF = (5, 10, 20, 40)
 WIDTHS = (1, 5, 8, 64)
 COUNTS = ("page_reads", "page_hits", "code_distances", "scans")
+
+
+def copy_of(primary, replica):
+    """Starts a replica in a folder that is not there yet, with its primary's files, as the user whose they are."""
+    owner = os.stat(primary.data)
+    os.makedirs(replica.folder)
+    os.chown(replica.folder, owner.st_uid, owner.st_gid)
+    program = os.path.join(os.path.dirname(pgbench_program()), "pg_basebackup")
+    user = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+    subprocess.run([program, "-h", primary.folder, "-U", "postgres", "-D", replica.data, "-R", "-c", "fast"],
+                   check=True, cwd="/", **user)
+    replica.restart(unix_socket_directories=replica.folder)
 
 
 class Baton:

@@ -4,7 +4,6 @@ import collections
 import figures
 import lab as labs
 from build_watch import Watch
-from cgroup import make_or_say
 from recall import measure_point, thinned, turns
 from server import BASE_SETTINGS
 from session import Session
@@ -40,31 +39,17 @@ def rounds_of(options):
 
 
 def run(lab, options, before=None):
-    """All builds that are not done yet; says how memory was measured."""
+    """All builds that are not done yet."""
     jobs = jobs_of(lab, options, before)
     todo = [(number, job) for number in range(rounds_of(options)) for job in turns(jobs, number)
             if not is_done(job, number)]
     if not todo:
-        return None
-    group, how = make_or_say("build", "/proc")
-    servers = [one.server for one in (lab, before) if one]
-    print(f"    {lab.data.name}: builds in turns, memory measured by {how}", flush=True)
-    try:
-        for server in servers:
-            server.preexec = group.enter if group else None
-        for one in filter(None, (lab, before)):
-            ready(one)
-        for number, job in todo:
-            measure(job, group, how, number, options)
-    finally:
-        for server in servers:
-            server.preexec = None
-            server.stop()
-        if group:
-            group.remove()      # the servers have to be out of it
-    for server in servers:
-        server.restart(shared_buffers=labs.SMALL_BUFFERS)
-    return how
+        return
+    print(f"    {lab.data.name}: builds in turns", flush=True)
+    for one in filter(None, (lab, before)):
+        ready(one)
+    for number, job in todo:
+        measure(job, number, options)
 
 
 # What is built
@@ -154,18 +139,18 @@ def new_session(job):
     return server.session
 
 
-def measure(job, group, how, number, options):
+def measure(job, number, options):
     lab, system = job.lab, job.system
     session = new_session(job)
     written = temp_bytes(session)
-    watch = Watch(lab.server.data, group)
+    watch = Watch(lab.server.data)
     statement = system.create_index(f"{labs.TABLE}_{system.name}", lab.table(system), labs.COLUMN, lab.data.metric,
                                     lab.rows, lab.data.column)
     seconds = lab.server.watched(statement, f"{lab.data.name}, {describe_job(job)}", watch, interval=0.25)
     written = temp_bytes(session) - written
     size = session.value("SELECT pg_relation_size(%s::regclass)", lab.index(system))
     row = {"maintenance_bytes": job.maintenance, "build_s": seconds, "phases": watch.told_phases(),
-           "workers": watch.workers, "peak_bytes": watch.peak, "measured": how, "temp_bytes": written,
+           "workers": watch.workers, "peak_bytes": watch.peak, "temp_bytes": written,
            "temp_peak_bytes": watch.temporary_peak, "index_bytes": size}
     if number == rounds_of(options) - 1:
         row.update(searches(job, size, options))

@@ -1,9 +1,7 @@
 """What a build takes, seen from outside: memory, temporary files, phases, workers.
 
-Memory is that of the server's control group: private pages and shared segments,
-without the page cache. Where no group can be made it is what /proc says of the
-server's processes, each shared page counted once. Either way less what the
-server had just before; its shared_buffers must have been filled before.
+Memory is what /proc says of the server's processes, private pages and shared ones, each counted
+once, less what the server had just before; its shared_buffers must have been filled before.
 """
 import os
 import threading
@@ -58,16 +56,15 @@ def folder_bytes(folder):
 class Watch:
     """Keeps the peaks of one build; begin() before it, end() after it, see() with reports between."""
 
-    def __init__(self, data, group=None):
+    def __init__(self, data):
         self.data = data
-        self.group = group
         self.peak = self.temporary_peak = self.workers = 0
         self.phases = {}
         self.last = None        # phase, since when
         self.stopped = threading.Event()
 
     def memory(self):
-        return self.group.anonymous_and_shared() if self.group else server_bytes(self.data)
+        return server_bytes(self.data)
 
     def begin(self):
         self.before = self.memory()

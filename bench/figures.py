@@ -1,4 +1,4 @@
-"""Arithmetic on measurements: percentiles, medians with spread, interpolation, slopes."""
+"""Arithmetic on measurements: percentiles, medians with spread, interpolation."""
 import math
 
 import numpy as np
@@ -101,15 +101,6 @@ def parameter_for(points, target):
     points = sorted(points, key=lambda point: point[1])
     place = position([recall for recall, _ in points], target)
     return None if place is None else max(1, math.ceil(between([value for _, value in points], place) - 1e-9))
-
-
-def slope(sizes, values):
-    """Exponent b of values ~ sizes^b, fitted by least squares on logarithms; None below two sizes."""
-    pairs = [(math.log(x), math.log(y)) for x, y in zip(sizes, values) if x > 0 and y and y > 0]
-    if len({x for x, _ in pairs}) < 2:
-        return None
-    x, y = np.array(pairs).T
-    return float(np.polyfit(x, y, 1)[0])
 
 
 def megabytes(size):

@@ -159,20 +159,6 @@ class Attributed:
             yield self.same_for_all("both", f"both {tenant} {below}", f"tenant = {tenant} AND r < {below}",
                                     (self.tenant == tenant) & (self.r < below))
 
-    def two_conditions(self, shares):
-        """A value and the last tenth of the rows."""
-        last = np.arange(self.count) >= int(self.count * 0.9)
-        for share in shares:
-            below = round(share * 10 * PARTS)
-            yield self.same_for_all("two", f"two {share:g}", f"r < {below} AND id >= {int(self.count * 0.9)}",
-                                    (self.r < below) & last, share)
-
-    def rarest_conditions(self, count):
-        """So many rows, named one by one."""
-        ids = [self.count // 3 + 7 * number for number in range(count)]
-        yield self.same_for_all("rarest", f"rarest {count}", f"id IN ({', '.join(map(str, ids))})",
-                                np.isin(np.arange(self.count), ids), count / self.count)
-
     def date_conditions(self, shares):
         for share in shares:
             first = int(self.count * (1 - share))

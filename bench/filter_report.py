@@ -1,17 +1,14 @@
-"""What the figures of filters say beside one another: ratios, tables and a picture of a set."""
+"""What the figures of filters say beside one another: ratios and tables of a set."""
 import figures
 import filter_ways
-from plots import Line, Panel
 
 OURS = ("filter", filter_ways.TUNED)
 LEAST_RECALL = 0.95
 NEARLY = 0.01           # less, where a value was chosen by other queries
 PLACES = {"memory": "in memory", "disk": "from disk"}
-KINDS = {"random": "random", "near": "follows the vectors", "far": "goes against them", "date": "order of rows",
-         "label": "labels"}
 COLUMNS = (("value", "g"), ("recall", ".3f"), ("rows", "g"), ("wanted", "g"), ("ms", ".3f"), ("p99", ".3f"), ("cpu_ms", ".3f"),
            ("index_reads", ".1f"), ("disk", ".1f"), ("nodes", ".0f"), ("codes", ".0f"), ("to none", ".2f"),
-           ("reads to none", ".2f"), ("to pgvector", ".2f"), ("to btree", ".2f"), ("to own", ".2f"))
+           ("reads to none", ".2f"), ("to pgvector", ".2f"), ("to btree", ".2f"))
 
 
 def ratio(times, others):
@@ -45,7 +42,6 @@ def compare(rows):
         for row in here:
             others = {"pgvector": pgvector, "btree": by_way.get("btree")}
             if row["way"] in OURS:
-                others["own"] = by_way.get("own")
                 row["to none"] = over(row["ms"], row.get("none_ms"))
                 row["cpu to none"] = over(row["cpu_ms"], row.get("none_cpu_ms"))
                 row["reads to none"] = over(row["index_reads"], row.get("none_index_reads"))
@@ -93,26 +89,10 @@ def every(rows):
          *(shown(row.get(name), form) for name, form in COLUMNS)] for row in rows]
 
 
-def panels(rows):
-    """Columns are kinds of conditions; rows latency in each place, and recall in memory."""
-    wanted = [(place, "ms", f"mean latency, ms, {PLACES[place]}") for place in PLACES] + [("memory", "recall", "recall@10")]
-    for place, column, label in wanted:
-        for kind in KINDS:
-            here = [row for row in rows if row["place"] == place and row["kind"] in ("none", kind) and row["share"] > 0]
-            if any(row["kind"] == kind for row in here):
-                yield Panel(KINDS[kind], "share of rows that match", label, [
-                    Line(way, filter_ways.ALL[way].title, [(row["share"], row[column]) for row in mine])
-                    for (way,), mine in figures.grouped(here, "way").items()], "log", "free" if column == "recall" else "log")
-
-
 def add_to(report, entry):
     rows = report.store.filters.where(dataset=entry["name"])
     if not rows:
         return
-    report.picture(f"{entry['name']}-filters", f"{entry['title']}: LIMIT 10", list(panels(rows)),
-                   wide=len({row["kind"] for row in rows} & set(KINDS)) or 1)
-    if entry.get("filters_limited"):
-        report.text(f"From disk: {entry['filters_limited']}.")
     for (place,), here in figures.grouped(rows, "place").items():
         for figure, unit in (("ms", "milliseconds"), ("cpu_ms", "milliseconds of processor time")):
             report.heading(f"Filters {PLACES[place]}, {unit}", 3)

@@ -16,11 +16,10 @@ ITERATIVE = (*ORDERED, ("hnsw.max_scan_tuples", "2147483647"), ("hnsw.scan_mem_m
 class Store:
     """Tables with the same rows, and their indexes; one schema, unless there are partitions."""
 
-    def __init__(self, name, access_method, ways_of_index=None, types=None):
+    def __init__(self, name, access_method, ways_of_index=None):
         self.name = name
         self.access_method = access_method
         self.columns = ways_of_index or ()      # beside the vector
-        self.types = types or {}                # other types than the source's
 
     @property
     def schemas(self):
@@ -34,8 +33,7 @@ class Store:
 
     def load(self, session):
         schema = self.schemas[0]
-        columns = ", ".join(f"{name}::{self.types[name]} AS {name}" if name in self.types else name
-                            for name in ("id", *COLUMNS, "embedding"))
+        columns = ", ".join(("id", *COLUMNS, "embedding"))
         session.rows(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.items AS SELECT {columns} FROM source ORDER BY id")
         finish(session, f"{schema}.items")
 
@@ -150,8 +148,8 @@ HNSW = Store("hnsw", "hnsw")
 
 
 class Way:
-    def __init__(self, name, title, store, settings=ORDERED, parameter=None, values=(), every=False, extension=None,
-                 family=None, preload=None):
+    def __init__(self, name, title, store, settings=ORDERED, parameter=None, values=(), every=False,
+                 family=None):
         self.name = name
         self.title = title
         self.store = store
@@ -159,9 +157,7 @@ class Way:
         self.parameter = parameter      # raised until the recall asked for is there
         self.values = values
         self.every = every              # is it measured at conditions that not all are measured at?
-        self.extension = extension
         self.family = family            # ways of which the best counts
-        self.preload = preload
 
     @property
     def is_pipeann(self):
@@ -175,36 +171,14 @@ def pgvector(name, title, store, *settings):
     return Way(name, title, store, (*ITERATIVE, *settings), "hnsw.ef_search", EF, family="pgvector")
 
 
-def other(name, title, store, *settings):
-    system = systems.ALL[name]
-    return Way(name, title, store, (*ORDERED, *settings), system.parameter, tuple(system.values),
-               extension=system.extension, preload=system.preload)
-
-
 # "filter" has the default of pipeann.ef_search, "filter_tuned" the least that reaches the recall without a
 # condition.
 TUNED = "filter_tuned"
 ALL = {way.name: way for way in (
     Way("filter", "pipeann, filter columns", FILTER, every=True),
     Way(TUNED, "pipeann, filter columns, recall 0.95", FILTER, parameter="pipeann.ef_search", values=EF, every=True),
-    Way("own", "pipeann, an index of these rows alone", Alone("own", "pipeann")),
-    Way("after", "pipeann, condition after the search", Store("after", "pipeann"),
-        (*ORDERED, ("pipeann.max_scan_tuples", "2147483647"))),
-    pgvector("hnsw_strict", "pgvector, strict order", HNSW, ("hnsw.iterative_scan", "strict_order")),
     pgvector("hnsw_relaxed", "pgvector, relaxed order", HNSW, ("hnsw.iterative_scan", "relaxed_order")),
     pgvector("partial", "pgvector, partial index", Alone("partial", "hnsw")),
     pgvector("partition", "pgvector, partitions", Partitions("partition", "hnsw"),
              ("hnsw.iterative_scan", "relaxed_order")),
-    Way("btree", "B-tree or GIN, and a sort", Sorted("btree", "btree"), ()),
-    other("diskann", "pgvectorscale, labels", Store("diskann", "diskann", ("labels",), {"labels": "smallint[]"})),
-    other("vchordrq", "VectorChord, prefilter", Store("vchordrq", "vchordrq"), ("vchordrq.prefilter", "on"),
-          ("vchordrq.epsilon", "1.9")))}
-
-
-def available(session, wanted):
-    """The ways whose extensions the server has; a line for each of the others."""
-    names = {row["name"] for row in session.rows("SELECT name FROM pg_available_extensions")}
-    for name in wanted:
-        if ALL[name].extension and ALL[name].extension not in names:
-            print(f"  {name}: extension {ALL[name].extension} is not installed on this server: left out", flush=True)
-    return [ALL[name] for name in wanted if not ALL[name].extension or ALL[name].extension in names]
+    Way("btree", "B-tree or GIN, and a sort", Sorted("btree", "btree"), ()))}

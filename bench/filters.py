@@ -3,15 +3,13 @@
 bench/run filters [--datasets NAME,...] [--rows N] [--ways WAY,...] [--kinds KIND,...] [--out FOLDER]
 
 Ways and what they are: filter_ways.py. Kinds of conditions: filter_data.py. Places: "memory",
-all in shared_buffers, the ways in turns at each condition; "disk", see Disk.
+all in shared_buffers, the ways in turns at each condition; "disk", nothing there or in the page cache at first.
 """
 import contextlib
 import time
 
 import numpy as np
-import psycopg2
 
-import cgroup
 import command
 import figures
 import filter_data
@@ -29,7 +27,6 @@ PLACES = ("memory", "disk")
 TARGET = 0.95
 COMMON = {"pipeann.hot_pages": "0", "pipeann.shared_memory": "512MB"}
 WORKERS_FROM = 0.05     # share of the rows in an index
-HARD = 3                # queries at a condition that few rows match, after which the server has the memory it needs
 SLOW = 50               # milliseconds in memory, with which a way is not asked from disk
 DROPPED = 200           # partitions in one transaction
 OURS = "relnamespace::regnamespace::text LIKE 'filters\\_%'"
@@ -42,9 +39,7 @@ PATIENCE = 10
 TUNING = 3              # times the time of a figure, for choosing a parameter
 USUAL = (("jit", "off"), ("max_parallel_workers_per_gather", "0"), ("plan_cache_mode", "force_generic_plan"),
          ("work_mem", "'64MB'"))
-# On disk: shared_buffers, and the part of table and filter index that all ways have of the memory.
-BUFFERS, PART = "4MB", 4
-MARGIN = 16 << 20
+BUFFERS = "4MB"         # on disk
 
 
 def until(seconds):
@@ -199,62 +194,11 @@ def in_turns(subjects, queries, seconds):
             subject.measure(queries[first:first + size], seconds / CHUNKS)
 
 
-class Disk:
-    """Next to nothing in memory: what the ways share of it is the same.
-
-    pipeann reads its index past the page cache; the others read through it, and so do all read
-    the table: the server's control group limits that, and pipeann's codes are part of the share.
-    """
-
-    def __init__(self, server, settings):
-        self.server = server
-        self.settings = {**settings, "shared_buffers": BUFFERS}
-        # LIMITED says how, in words.
-        self.group, self.limited = cgroup.make_or_say("filters", "page cache not limited")
-
-    def start(self):
-        """The server with nothing in the page cache, in the group, which is not limited yet."""
-        self.server.stop()
-        if self.group:
-            self.group.unlimit()
-        servers.drop_page_cache(self.server.data)
-        self.server.restart(preexec=self.group.enter if self.group else None, **self.settings)
-
-    def limit(self, share, codes):
-        """Has tables and indexes share so much memory; whatever else the server needs has to be there."""
-        if self.group:
-            self.group.limit(self.group.own_bytes() - codes + MARGIN + max(share, codes + MARGIN))
-
-    def end(self):
-        self.server.stop()
-        if self.group:
-            self.group.unlimit()
-            self.group.remove()
-
-
-def share_of(session, schema):
-    """Bytes that table and index are to share."""
-    return session.value("SELECT sum(pg_table_size(oid) + pg_indexes_size(oid))::bigint / %s FROM pg_class"
-                         " WHERE relnamespace = %s::regnamespace AND relkind = 'r'", PART, schema)
-
-
-def codes_of(session, schemas):
-    """Bytes of pipeann's codes of the indexes of some schemas; a search has to have loaded them."""
-    return session.value("SELECT coalesce(sum((pipeann_index_info(c.oid)).memory_bytes), 0)::bigint FROM pg_class c"
-                         " JOIN pg_am a ON a.oid = relam JOIN pg_index i ON i.indexrelid = c.oid"
-                         " WHERE amname = 'pipeann' AND indisvalid"
-                         " AND relnamespace = ANY(%s::regnamespace[])", schemas)
-
-
 class Filters:
     def __init__(self, options):
         self.options = options
         self.server, self.store = command.begin(options, **COMMON, shared_buffers="1GB")
-        self.ways = filter_ways.available(self.server.session, options.ways)
-        libraries = [way.preload for way in self.ways if way.preload]
-        if libraries:
-            self.server.restart(shared_preload_libraries=",".join(["pipeann", *libraries]))
-        self.server.extensions([way for way in self.ways if way.extension])
+        self.ways = [filter_ways.ALL[name] for name in options.ways]
 
     @property
     def stores(self):
@@ -353,40 +297,26 @@ class Filters:
         return self.values.get((way.name, "last"))
 
     def disk(self):
-        disk = Disk(self.server, COMMON)
-        share = None
-        try:
-            for store in self.stores:
-                ways = [way for way in self.ways if way.store is store]
-                disk.start()
-                share = share or share_of(self.server.session, self.stores[0].schemas[0])
-                try:
-                    self.on_disk(disk, ways, share)
-                except (RuntimeError, psycopg2.Error) as error:
-                    print(f"  {store.name} did not run in {figures.megabytes(share)}: {error}", flush=True)
-        finally:
-            disk.end()
+        """The server has just started, with next to nothing in shared_buffers and in the page cache."""
+        for store in self.stores:
+            self.server.stop()
+            servers.drop_page_cache(self.server.data)
+            self.server.restart(**COMMON, shared_buffers=BUFFERS)
+            self.on_disk([way for way in self.ways if way.store is store])
         self.server.restart(**COMMON, shared_buffers="1GB")
-        return f"{disk.limited}; table and index share {figures.megabytes(share)}"
 
-    def on_disk(self, disk, ways, share):
-        sessions = {way.name: open_session(self.server, way) for way in ways}
-        subjects = {way.name: [Subject(way, condition, sessions[way.name], self.attributed, self.value(way, condition))
-                               for condition in self.conditions if way.serves(condition) and not self.slow(way, condition)]
-                    for way in ways}
-        for way in ways:
-            with min(subjects[way.name], key=lambda one: one.condition.mask(0).sum()) as rarest:
-                rarest.recall(range(HARD), self.options.seconds)
-        disk.limit(share, codes_of(self.server.session, ways[0].store.schemas))
+    def on_disk(self, ways):
         half = len(self.attributed.vectors) // 2
         for way in ways:
-            for subject in subjects[way.name]:
+            session = open_session(self.server, way)
+            subjects = [Subject(way, condition, session, self.attributed, self.value(way, condition))
+                        for condition in self.conditions if way.serves(condition) and not self.slow(way, condition)]
+            for subject in subjects:
                 with subject:
                     subject.recall(range(half, 2 * half), self.options.seconds / 2)
                     subject.measure(range(half), self.options.seconds)
-                baseline = subjects[way.name][0] if subject.condition is not self.none else None
+                baseline = subjects[0] if subject.condition is not self.none else None
                 self.keep(subject.row("disk", baseline if way.store is filter_ways.FILTER else None))
-        for session in sessions.values():
             session.close()
 
     def slow(self, way, condition):
@@ -402,13 +332,13 @@ class Filters:
         self.rows.append(row)
         print("  " + filter_report.line(row), flush=True)
 
-    def run(self, data, entry):
+    def run(self, data):
         self.load(data)
         self.rows, self.values = [], {}
         self.build()
         self.memory()
         if "disk" in self.options.places:
-            entry["filters_limited"] = self.disk()
+            self.disk()
         filter_report.compare(self.rows)
         for row in self.rows:
             self.store.filters.add(dataset=data.name, rows_in_all=self.attributed.count, **row)
@@ -427,7 +357,7 @@ def main():
     options = parser.parse_args()
     filters = Filters(options)
     for data in command.prepared(options, filters.store):
-        filters.run(data, filters.store.entry(data))
+        filters.run(data)
     command.end(filters.store, filters.server)
 
 

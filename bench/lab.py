@@ -273,9 +273,5 @@ def prepare_server(folder, systems_wanted, pg_config=None):
     server = servers.Server(folder, pg_config)
     server.start(shared_buffers=SMALL_BUFFERS)
     found, missing = systems.available(server.session, systems_wanted)
-    libraries = [system.preload for system in found if system.preload]
-    if libraries:
-        loaded = server.session.value("SHOW shared_preload_libraries")
-        server.restart(shared_preload_libraries=",".join([loaded, *libraries]))
     server.extensions(found)
     return server, found, missing

@@ -1,15 +1,13 @@
-"""Recall, latency, throughput, memory and growth of vector indexes in PostgreSQL.
+"""Recall, latency, throughput and growth of vector indexes in PostgreSQL.
 
     bench/run                  all parts on all data sets: hours
     bench/run --quick          everything in little: under 5 minutes
     bench/run --resume --out DIR   goes on with an interrupted run
-    bench/run recall|throughput|memory|growth ...   that part alone
+    bench/run recall|throughput|growth ...   that part alone
     bench/run build ...        builds in turns: processes, memory, an older library
-    bench/run rows ...         what a query pays after its search: rows, distances, vectors
     bench/run data ...         only makes the data sets and their exact answers
-    bench/run report --out DIR     plots and report of what is measured already
-    bench/run own --dsn ... --table ... --column ... --queries ...   your own table
-    bench/run ablation|filters|choice|shards|replica|writes|grown ...   see bench/README.md, and --help of each
+    bench/run report --out DIR     report of what is measured already
+    bench/run gate|filters|shards|targets|writes|grown ...   see bench/README.md, and --help of each
 """
 import argparse
 import os
@@ -21,9 +19,7 @@ import datasets
 import formats
 import growth
 import lab as labs
-import memory
 import recall
-import row_cost
 import systems
 import throughput
 from command import numbers, some_of
@@ -31,15 +27,13 @@ from progress import duration, heading
 from store import ROOT, Store
 from wire import COLUMNS, SPARSEVEC, VECTOR
 
-PARTS = ("build", "recall", "throughput", "memory", "rows", "growth")
-USUAL = [part for part in PARTS if part not in ("build", "rows")]   # those two take long: only where asked for
-SEVERAL = {"build", "rows", "growth"}       # parts that build for themselves
+PARTS = ("build", "recall", "throughput", "growth")
+USUAL = [part for part in PARTS if part != "build"]     # which takes long: only where asked for
+SEVERAL = {"build", "growth"}       # parts that build for themselves
 COMMANDS = ("all", *PARTS, "data", "report")
 # Options whose values an interrupted run and the one that goes on with it share.
-SHARED = ("datasets", "rows", "queries", "rounds", "seconds", "clients", "targets", "percents", "values",
-          "memory_clients", "memory_rounds", "growth_set", "growth_rows", "smallest", "parts", "places", "systems",
-          "metric", "query_file", "index_options", "type", "memory", "processes", "baseline", "growth_percent",
-          "scarce")
+SHARED = ("datasets", "rows", "queries", "rounds", "seconds", "clients", "targets", "values", "growth_set", "growth_rows", "smallest", "parts", "places", "systems",
+          "metric", "query_file", "index_options", "type", "memory", "processes", "baseline")
 
 
 def parser():
@@ -61,24 +55,18 @@ def parser():
     p.add_argument("--seconds", type=int, help="seconds of each pgbench run; 10 unless told")
     p.add_argument("--clients", type=numbers(int), help="numbers of clients; 1,2,4,8,16,32 unless told")
     p.add_argument("--targets", type=numbers(float), help="recalls for pgbench; 0.95,0.9,0.99 unless told;"
-                   " the first is that of mixed and memory-limited runs and of growth")
-    p.add_argument("--percents", type=numbers(int), help="memory in %% of the index; 100,30,10 unless told")
-    p.add_argument("--memory-clients", type=int, help="clients in memory-limited runs; 8 unless told")
+                   " the first is that of mixed runs and of growth")
     p.add_argument("--growth-set", help="data set for growth; the last one unless told")
     p.add_argument("--growth-rows", type=numbers(int), metavar="ROWS,...",
                    help="rows at which growth ends, or all the sizes to measure")
-    p.add_argument("--growth-percent", type=int,
-                   help="memory in %% of the index for a limited run at each size; 10 unless told, 0 for none")
     p.add_argument("--processes", type=numbers(int), metavar="N,...", help="processes of the part build; 1,2 unless told")
     p.add_argument("--memory", type=lambda text: text.split(","), metavar="SIZE,...",
                    help="maintenance_work_mem of pipeann in the part build, as 64MB,1GB; all, a half, a tenth of what"
                    " one pass needs unless told")
     p.add_argument("--baseline", metavar="PG_CONFIG",
-                   help="the parts build and rows measure the pipeann of this PostgreSQL, too")
-    p.add_argument("--scarce", metavar="SIZE",
-                   help="memory that table and index share in the part rows; a quarter of what they take unless told")
+                   help="the part build measures the pipeann of this PostgreSQL, too")
     p.add_argument("--type", choices=COLUMNS, default=VECTOR.name,
-                   help="of the columns, in the parts build, recall, throughput and memory; bits are elements above the mean,"
+                   help="of the columns, in the parts build, recall and throughput; bits are elements above the mean,"
                    " and sparsevec is for the sets of sparse vectors")
     p.add_argument("--index-options", metavar="OPTIONS", help="of pipeann's indexes, as in WITH (...): 'm = 32'")
     p.add_argument("--metric", choices=("l2", "cosine", "ip", "l1", "hamming", "jaccard"),
@@ -90,43 +78,34 @@ def parser():
 
 
 DEFAULTS = {"datasets": datasets.USUAL, "queries": 1000, "rounds": 3, "values": 0, "seconds": 10,
-            "clients": [1, 2, 4, 8, 16, 32], "targets": [0.95, 0.9, 0.99], "percents": [100, 30, 10],
-            "memory_clients": 8, "smallest": 10000, "growth_percent": 10, "processes": build.PROCESSES,
+            "clients": [1, 2, 4, 8, 16, 32], "targets": [0.95, 0.9, 0.99], "smallest": 10000, "processes": build.PROCESSES,
             "parts": USUAL}
 QUICK = {"datasets": ["fashion"], "rows": 10000, "queries": 100, "rounds": 2, "values": 4, "seconds": 1,
-         "clients": [1, 8], "targets": [0.95], "percents": [100, 30, 10], "memory_clients": 4, "smallest": 5000,
-         "growth_percent": 10, "processes": build.PROCESSES,
-         "parts": [part for part in PARTS if part != "rows"]}
+         "clients": [1, 8], "targets": [0.95], "smallest": 5000, "processes": build.PROCESSES,
+         "parts": list(PARTS)}
 
 
 def choose(options):
     """Fills in what was not told: from --quick or the defaults."""
     options.smallest = None
     # pgbench needs to know which parameter gives which recall, and that is the same from disk.
-    options.places = ["memory"] if options.command in ("throughput", "memory") else list(recall.PLACES)
+    options.places = ["memory"] if options.command == "throughput" else list(recall.PLACES)
     if options.command in PARTS:
-        options.parts = ["recall", options.command] if options.command in ("throughput", "memory") \
+        options.parts = ["recall", options.command] if options.command == "throughput" \
             else [options.command]
     if options.parts == ["growth"] and options.growth_set and not options.datasets:
         options.datasets = [options.growth_set]
-    if options.parts == ["rows"]:
-        options.systems = options.systems or list(row_cost.MEASURED)
-        if not options.quick:
-            options.datasets = options.datasets or row_cost.SETS
     if options.type == SPARSEVEC.name:
         options.datasets = options.datasets or datasets.SPARSE
     for name, value in (QUICK if options.quick else DEFAULTS).items():
         if getattr(options, name) is None:
             setattr(options, name, value)
-    if set(options.parts) & {"throughput", "memory"} and "recall" not in options.parts:
-        options.parts = ["recall", *options.parts]      # they need to know which parameter gives which recall
-    options.memory_rounds = 1 if options.quick else max(1, options.rounds // 2)
+    if "throughput" in options.parts and "recall" not in options.parts:
+        options.parts = ["recall", *options.parts]      # it needs to know which parameter gives which recall
     if options.type != VECTOR.name:
-        options.parts = [part for part in options.parts if part not in ("rows", "growth")]
+        options.parts = [part for part in options.parts if part != "growth"]
     for text in options.memory or ():
         build.size_of(text)
-    if options.scarce:
-        build.size_of(options.scarce)
     if options.growth_set and options.growth_set not in options.datasets:
         raise SystemExit(f"growth set {options.growth_set}: not one of the data sets; name it in --datasets, too")
     options.growth_set = options.growth_set or options.datasets[-1]
@@ -150,23 +129,15 @@ def prepared(name, options):
     return datasets.prepare(name, options.cache, options.rows, options.queries, options.type, options.metric, **own)
 
 
-def keep(entry, name, told):
-    """What a part says of how it measured; a run that goes on may have nothing to say."""
-    if told:
-        entry[name] = told
-
-
-def run_set(data, options, server, found, store, entry, older):
-    if "rows" in options.parts:
-        keep(entry, "rows_limited", row_cost.run(data, found, server, store, options, older))
-    if not set(options.parts) - {"rows", "growth"}:
+def run_set(data, options, server, found, store, older):
+    if set(options.parts) == {"growth"}:
         return
     found = systems.with_classes(server.session, found, data.column, data.metric)
     lab = labs.Lab(data, found, server, store)
     lab.load()
     lab.check_truth()
     if "build" in options.parts:
-        run_builds(lab, options, older, entry)
+        run_builds(lab, options, older)
     if not set(options.parts) - SEVERAL:
         lab.drop()
         return
@@ -174,27 +145,25 @@ def run_set(data, options, server, found, store, entry, older):
         lab.build(system)
     if "recall" in options.parts:
         recall.sweep(lab, options)
-    if "memory" in options.parts:
-        keep(entry, "memory_limited", memory.run(lab, options))
     # Last, since its writes change the indexes.
     if "throughput" in options.parts:
         throughput.run(lab, options)
     lab.drop()
 
 
-def run_builds(lab, options, older, entry):
+def run_builds(lab, options, older):
     before = None
     if older:
         before = labs.Lab(lab.data, [systems.ALL["pipeann"]], older, lab.store)
         before.load()
-    keep(entry, "build_limited", build.run(lab, options, before))
+    build.run(lab, options, before)
     if before:
         before.drop()
 
 
 def start_older(options):
     """A second server, with the library that --baseline names; bench/run removes it, too."""
-    if not options.baseline or not {"build", "rows"} & set(options.parts):
+    if not options.baseline or "build" not in options.parts:
         return None
     folder = os.path.join(options.server, "before")
     os.makedirs(folder, exist_ok=True)
@@ -226,7 +195,7 @@ def measure(options):
         heading(f"{data.title}: {len(data.base):,} of {data.whole:,} rows, {data.dimensions} dimensions")
         entry = store.entry(data)
         if set(options.parts) - {"growth"} and not entry.get("finished"):
-            run_set(data, options, server, found, store, entry, older)
+            run_set(data, options, server, found, store, older)
         entry["finished"] = True
         store.save()
         if "growth" in options.parts and name == options.growth_set and not entry.get("grown"):
@@ -244,7 +213,7 @@ def show(options, names):
     print(f"systems: {', '.join(names)}; parts: {', '.join(options.parts)}; data sets: {', '.join(options.datasets)}\n"
           f"{options.queries} queries, {options.rounds} rounds, sweeps of {options.values or 'all'} values; pgbench"
           f" {options.seconds} s a run with {', '.join(map(str, options.clients))} clients at recall"
-          f" {', '.join(map(str, options.targets))}; memory {', '.join(map(str, options.percents))} % of the index")
+          f" {', '.join(map(str, options.targets))}")
 
 
 def make_report(options):

@@ -66,20 +66,12 @@ def segments(path):
     return found
 
 
-def read_file(path):
-    """Has the operating system keep a file, charged to the group of this process."""
-    with open(path, "rb") as file:
-        while file.read(1 << 20):
-            pass
-
-
 class Server:
-    """PG_CONFIG: of another PostgreSQL than the one that is measured; PREEXEC runs in the parent of every server."""
+    """PG_CONFIG: of another PostgreSQL than the one that is measured."""
 
     def __init__(self, folder, pg_config=None):
         self.folder = folder
         self.environment = dict(os.environ, **({"PG_CONFIG": pg_config} if pg_config else {}))
-        self.preexec = None
         self.session = None
         self.running = False
         self.settings = dict(BASE_SETTINGS, dynamic_shared_memory_type=shared_memory_type())
@@ -88,9 +80,9 @@ class Server:
     def data(self):
         return os.path.join(self.folder, "data")
 
-    def command(self, verb, settings, preexec=None):
+    def command(self, verb, settings):
         subprocess.run([CLUSTER, verb, self.folder, *(f"{name}={value}" for name, value in settings.items())],
-                       check=True, preexec_fn=preexec or self.preexec, env=self.environment)
+                       check=True, env=self.environment)
 
     def start(self, **settings):
         self.command("start", {**self.settings, **settings})
@@ -104,10 +96,10 @@ class Server:
             self.command("stop", {})
             self.running = False
 
-    def restart(self, preexec=None, **settings):
-        """Starts anew with other settings; PREEXEC runs in the process that becomes the server's parent."""
+    def restart(self, **settings):
+        """Starts anew with other settings."""
         self.disconnect()
-        self.command("restart", settings, preexec)
+        self.command("restart", settings)
         self.running = True
         self.connect()
 
@@ -132,18 +124,6 @@ class Server:
         """Drops a relation's files from the operating system's page cache."""
         for name in segments(self.path(relation)):
             drop_file(name)
-
-    def keep_table(self, table):
-        """Reads a table, its TOAST and its visibility map into the operating system's page cache."""
-        found = self.session.rows(
-            "WITH t AS (SELECT oid, reltoastrelid FROM pg_class WHERE oid = %s::regclass)"
-            " SELECT pg_relation_filepath(oid) AS path FROM t UNION ALL"
-            " SELECT pg_relation_filepath(reltoastrelid) FROM t WHERE reltoastrelid <> 0 UNION ALL"
-            " SELECT pg_relation_filepath(indexrelid) FROM t, pg_index WHERE indrelid = reltoastrelid", table)
-        for row in found:
-            path = os.path.join(self.data, row["path"])
-            for name in (*segments(path), *segments(path + "_vm")):
-                read_file(name)
 
     def extensions(self, systems):
         self.session.rows("CREATE EXTENSION IF NOT EXISTS vector")

@@ -2,20 +2,16 @@
 
 bench/run shards [--datasets NAME,...] [--rows N] [--shards N,...] [--ways WAY,...]
                  [--coverage SHARE,...] [--ef N,...] [--clients N] [--delay MS,...] [--limit N]
-                 [--condition SHARE] [--one-cell] [--rounds N] [--out FOLDER]
+                 [--condition SHARE] [--rounds N] [--out FOLDER]
 
 Ways: "apart" are partitions of one server, each searched as a table of its own;
 "together" the same as queries find them; "servers" are partitions on other
-servers, by postgres_fdw, beside one of the servers asked alone; "cells" are such
+servers, by postgres_fdw; "cells" are such
 partitions of near rows, of which as many are asked as each coverage wants; "baton" are
-replicas of one index, each with a part of it in memory (baton.py); "writes" are COPY and
-INSERT through the tables of "servers" and of "cells". "alone" has one server asked in turn with all. All rows
-are in shared_buffers for times, and none of the index for page reads. Counts are
+replicas of one index, each with a part of it in memory (baton.py). All rows are in shared_buffers for times, and none of the index for page reads. Counts are
 those of all shards together, as is the processor time of the backends of all servers.
 With delays a proxy stands before each server, and one client is timed with each round trip.
 """
-import collections
-import itertools
 import os
 import statistics
 import threading
@@ -28,13 +24,12 @@ import figures
 import truth
 from baton import Baton
 from proxy import Proxy, address
-from plots import Line, Panel
 from server import Server
 from session import OPERATORS, Session
-from wire import CopyStream, vector_bytes
+from wire import vector_bytes
 
-WAYS = ("apart", "together", "servers", "alone", "cells", "baton", "writes")
-FAR = ("servers", "cells", "writes")
+WAYS = ("apart", "together", "servers", "cells", "baton")
+FAR = ("servers", "cells")
 EF = (10, 20, 30, 40, 60, 100)
 TARGET = 0.95
 CELLS = 1024
@@ -42,7 +37,6 @@ SECONDS = 2
 WARM_UP = 50            # queries of each client
 COUNTS = ("page_reads", "code_distances", "nodes_explored", "scans")
 COLUMNS = ("recall", "p50_ms", "p10_ms", *COUNTS, "busiest", "cpu_ms", "cold_cpu_ms", "busy_cpu_ms", "qps")
-OPTIONS = ("use_remote_estimate", "async_capable")      # of the servers, what may lead a planner astray
 WARM = {"shared_buffers": "2GB", "pipeann.hot_pages": "0", "pipeann.shared_memory": "256MB",
         "max_parallel_workers_per_gather": "0"}
 COLD = {**WARM, "shared_buffers": "128MB"}
@@ -89,7 +83,7 @@ class Shards:
         self.columns = f"(id int, embedding vector({data.dimensions}))"
         session.rows(f"DROP TABLE IF EXISTS source; CREATE TABLE source {self.columns}")
         self.front.copy("source", data.base, "loading")
-        self.vectors = self.of_one_cell(data.queries) if self.options.one_cell else data.queries
+        self.vectors = data.queries
         self.queries = [vector_bytes(query) for query in self.vectors]
         rows = np.arange(len(data.base))
         if self.options.condition < 1:
@@ -97,16 +91,6 @@ class Shards:
             session.rows("ALTER TABLE source ADD kind int GENERATED ALWAYS AS (id % 1000) STORED")
             rows = rows[rows % 1000 < self.options.condition * 1000]
         self.radius = truth.nearest(data.metric, data.base[rows], self.vectors, self.options.limit)[1][:, -1]
-
-    def of_one_cell(self, queries):
-        """Those of the cell that has most of them, again and again."""
-        session = self.front.session
-        session.rows("DROP SERVER IF EXISTS asked; SELECT pipeann_make_cells('asked', 'SELECT embedding FROM source"
-                     f" TABLESAMPLE SYSTEM (50)', operator => %s, cells => {CELLS})", OPERATORS[self.data.metric][0])
-        cells = [session.value("SELECT pipeann_cell('asked', %s::vector)", str(query.tolist())) for query in queries]
-        [(cell, count)] = collections.Counter(cells).most_common(1)
-        print(f"  {count} queries of cell {cell}", flush=True)
-        return np.resize(queries[np.array(cells) == cell], queries.shape)
 
     def recall(self, number, found):
         return truth.recall(self.data.metric, self.data.base, self.vectors[number], self.radius[number], found, self.options.limit)
@@ -150,8 +134,8 @@ class Shards:
                               " FROM pipeann_place_cells('items', %s) ORDER BY server", count)
         return [f"IN ({row['cells']})" for row in placed]
 
-    def foreign(self, way, count, which="true"):
-        """Tables on other servers, of the rows of which something is true."""
+    def foreign(self, way, count):
+        """Tables on other servers."""
         session = self.front.session
         for number, (server, bounds) in enumerate(zip(self.far, self.bounds(way, count))):
             server.session.rows(f"CREATE TABLE part {self.columns}")
@@ -159,12 +143,9 @@ class Shards:
             session.rows(f"CREATE FOREIGN TABLE items_{number} PARTITION OF items"
                          f" FOR VALUES {bounds}"
                          f" SERVER far{number} OPTIONS (table_name 'part', batch_size '1000')")
-        session.rows(f"INSERT INTO items SELECT * FROM source WHERE {which}")
+        session.rows("INSERT INTO items SELECT * FROM source")
         for server in self.far[:count]:
             self.index(server, "part")
-        # The first server's part of the table, by a connection of its own, so that both are asked in turn.
-        self.server_named("alone", address(self.far[0]))
-        session.rows(f"CREATE FOREIGN TABLE alone {self.columns} SERVER alone OPTIONS (table_name 'part')")
 
     def server_named(self, name, place):
         self.front.session.rows(
@@ -287,8 +268,6 @@ class Shards:
         rate = self.rate(way, count, enough)
         if way in FAR:
             self.delayed(key, way, enough)
-        if way == "servers" and count > 1 and "alone" in self.options.ways:
-            self.beside(key, enough)
         self.restart(way, count, COLD)
         for ef, point in zip(lists, warm):
             cold = self.asked(way, count, ef)
@@ -307,13 +286,10 @@ class Shards:
         self.load(data)
         for count in sorted(set(self.options.shards) | {1}):
             for way in self.options.ways:
-                if way == "alone" or (count == 1 and way in ("apart", "cells", "baton", "writes")):
+                if count == 1 and way in ("apart", "cells", "baton"):
                     continue
                 if way == "baton":
                     Baton(self, count).run()
-                    continue
-                if way == "writes":
-                    self.writes(count)
                     continue
                 if way in FAR:
                     self.drop()
@@ -329,107 +305,12 @@ class Shards:
                     self.measure(way, count, f"cells {coverage}")
         self.drop()
 
-    def writes(self, count):
-        """Processor time of all servers for a row that is written, by hash and by cells in turns."""
-        chosen = self.data.base[np.arange(len(self.data.base)) % 10 == 0]
-        half, session = len(chosen) // 2, self.front.session
-        for number, way in itertools.product(range(self.options.rounds), ("servers", "cells")):
-            self.drop()
-            self.foreign(way, count, "id % 10 > 0")
-            session.rows("PREPARE put (int, vector) AS INSERT INTO items (id, embedding) VALUES ($1, $2)")
-            for statement, write in (
-                    ("COPY", lambda: session.copy("items (id, embedding)", CopyStream(chosen[:half], lambda *done: None))),
-                    ("INSERT", lambda: [session.rows("EXECUTE put(%s, %s)", i, str(row.tolist()))
-                                        for i, row in enumerate(chosen[half:2 * half])])):
-                before, start = self.counts("writes", count)[0]["cpu_ms"], time.monotonic()
-                write()
-                row = {"ms": (time.monotonic() - start) * 1000 / half,
-                       "cpu_ms": (self.counts("writes", count)[0]["cpu_ms"] - before) / half}
-                self.store.shard_writes.add(dataset=self.data.name, rows=len(self.data.base), way=way, shards=count, round=number,
-                                            statement=statement, **row)
-                print(f"  {statement} by {way}: {row['cpu_ms']:.3f} ms of processor time a row, {row['ms']:.3f} ms", flush=True)
-            session.rows("DEALLOCATE put")
-
-    # One server alone
-
     def set_option(self, servers, name, value):
         session = self.front.session
         for server in servers:
             has = session.value("SELECT count(*) FROM pg_foreign_server, unnest(srvoptions) o"
                                 " WHERE srvname = %s AND split_part(o, '=', 1) = %s", server, name)
             session.rows(f"ALTER SERVER {server} OPTIONS ({'SET' if has else 'ADD'} {name} '{value}')")
-
-    def set_statistics(self, on):
-        """Statistics of foreign tables, as ANALYZE makes them, or none."""
-        tables = "SELECT oid FROM pg_class WHERE relname ~ '^(items|alone)'"
-        self.front.session.rows("ANALYZE items; ANALYZE alone" if on else
-                                f"DELETE FROM pg_statistic WHERE starelid IN ({tables});"
-                                f" UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE oid IN ({tables})")
-
-    def least_alone(self):
-        """The least setting with which the first server finds enough of its own rows, and that recall."""
-        session, data = self.front.session, self.data
-        rows = np.array([row["id"] for row in self.far[0].session.rows("SELECT id FROM part ORDER BY id")])
-        limit = self.options.limit
-        radius = truth.nearest(data.metric, data.base[rows], data.queries, limit)[1][:, -1]
-        for ef in self.options.ef:
-            self.set_option(["alone"], "options", f"-c enable_seqscan=off -c pipeann.ef_search={ef}")
-            session.prepare("alone", data.metric, limit, "alone")
-            recall = statistics.mean(
-                truth.recall(data.metric, data.base, data.queries[number], radius[number],
-                             session.nearest(query, name="alone")[0], limit) for number, query in enumerate(self.queries))
-            if recall >= TARGET:
-                break
-        return ef, recall
-
-    def kind_of_plan(self):
-        """How many servers are asked, how many of them at the same time, and for how many rows."""
-        numbers = ",".join(str(x) for x in self.data.queries[0].tolist())
-        plan = [row["QUERY PLAN"] for row in
-                self.front.session.rows(f"EXPLAIN (VERBOSE, COSTS OFF) EXECUTE nearest('[{numbers}]')")]
-        sent = [line for line in plan if "Remote SQL:" in line]
-        return (f"{len(sent)} servers, {sum('Async Foreign Scan' in line for line in plan)} at the same time,"
-                f" {sum(' LIMIT ' in line for line in sent)} told the limit")
-
-    def in_turn(self):
-        """Median milliseconds of one server alone and of all, each vector asked of both, one after the other."""
-        times = {"alone": [], "nearest": []}
-        for number, query in enumerate([*self.queries[:20], *self.queries]):
-            for name, found in times.items():
-                _, seconds = self.front.session.nearest(query, name=name)
-                if number >= 20:
-                    found.append(seconds * 1000)
-        return [statistics.median(found) for found in times.values()]
-
-    def beside(self, key, ef):
-        """One of the servers in turn with all of them, at the recall asked for of each, whatever their options."""
-        session, servers = self.front.session, ["alone", *(f"far{number}" for number in range(key["shards"]))]
-        least, recall = self.least_alone()
-        print(f"    {key['shards']} servers at ef_search {ef} beside the first one alone at {least}, recall {recall:.3f}"
-              " of its rows:", flush=True)
-        for statistic, *values in itertools.product((False, True), *[("false", "true")] * len(OPTIONS)):
-            self.set_statistics(statistic)
-            for name, value in zip(OPTIONS, values):
-                self.set_option(servers, name, value)
-            self.prepared(session)
-            session.prepare("alone", self.data.metric, self.options.limit, "alone")
-            alone, every = self.in_turn()
-            self.store.shard_options.add(**key, statistics=statistic, **dict(zip(OPTIONS, values)), ef_alone=least,
-                                         recall_alone=recall, ms_alone=alone, ms=every, plan=self.kind_of_plan())
-            print(f"    {'ANALYZE' if statistic else 'no statistics'}, "
-                  + ", ".join(f"{name} {value}" for name, value in zip(OPTIONS, values))
-                  + f": {every:.3f} ms, one server alone {alone:.3f} ({every / alone:.2f}x); {self.kind_of_plan()}", flush=True)
-        self.set_statistics(False)
-        for name in OPTIONS:
-            self.set_option(servers, name, "false")
-
-
-# Table and picture
-
-TITLES = {"apart": "partitions, each searched apart", "together": "partitions, searched together",
-          "servers": "servers, by postgres_fdw", "cells 0.97": "servers, rows divided by cells, coverage 0.97"}
-PANELS = (("p50_ms", "ms, one client, all in memory"), ("page_reads", "page reads of all shards, nothing resident"),
-          ("code_distances", "codes compared in all shards"), ("qps", "queries a second"))
 
 
 def add_to(report, entry):
@@ -438,24 +319,12 @@ def add_to(report, entry):
     if not rows:
         return
     at = figures.interpolated(rows, ("way", "shards"), TARGET)
-    # One partition is a table of its own.
-    drawn = at + [{**row, "way": "apart"} for row in at if row["way"] == "together" and row["shards"] == 1]
-    report.picture(f"{entry['name']}-shards", f"{entry['title']}, recall@10 {TARGET} or the least there is", [
-        Panel("", "shards", label, [Line(way, TITLES[way], [(row["shards"], row[column]) for row in drawn
-                                                            if row["way"] == way and row[column]]) for way in TITLES], "each")
-        for column, label in PANELS])
     ratios = [(f"{column} / one index's", column, lambda key: {**key, "way": "together", "shards": 1})
               for column in ("p50_ms", "page_reads", "code_distances")]
     report.heading(f"Shards at recall@10 {TARGET}, or that of the least setting", 3)
     report.summary(at, ("way", "shards"), COLUMNS, ratios)
     report.heading("Shards, all settings", 3)
     report.summary(rows, ("way", "shards", "value"), COLUMNS)
-    options = report.store.shard_options.where(**where)
-    if options:
-        report.heading("All servers beside one alone", 3)
-        report.table(("shards", "statistics", *OPTIONS, "ms", "one alone", "plan"),
-                     [[row["shards"], row["statistics"], *(row[name] for name in OPTIONS), f"{row['ms']:.3f}",
-                       f"{row['ms_alone']:.3f}", row["plan"]] for row in options])
 
 
 def main():
@@ -468,10 +337,9 @@ def main():
     parser.add_argument("--clients", type=int, default=4, help="for queries a second; default 4")
     parser.add_argument("--delay", type=command.numbers(float), default=[], metavar="MS,...",
                         help="milliseconds of a round trip between servers; one client is timed with each")
-    parser.add_argument("--rounds", type=int, default=3, help="of writes, by hash and by cells, and of each query of baton; default 3")
+    parser.add_argument("--rounds", type=int, default=3, help="of each query of baton; default 3")
     parser.add_argument("--limit", type=int, default=10, help="rows wanted; default 10")
     parser.add_argument("--condition", type=float, default=1, metavar="SHARE", help="of the rows meet a condition, in steps of 0.001")
-    parser.add_argument("--one-cell", action="store_true", help="only queries of the cell that has most")
     options = parser.parse_args()
     shards = Shards(options)
     for data in command.prepared(options, shards.store):

@@ -25,7 +25,7 @@ JOBS=${JOBS:-$(($(nproc) + 2))}
 RESULTS=$ROOT/build/results
 BUILD_OPTIONS=(WERROR=1 ${CASSERT:+CASSERT=1})
 
-if [ -z "${SKIP_DEPS:-}" ]; then scripts/install-deps.sh bench clients; fi
+if [ -z "${SKIP_DEPS:-}" ]; then scripts/install-deps.sh clients; fi
 find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
 BINDIR=$("$PG_CONFIG" --bindir)
 PGXS_SRC=$(cd "$(dirname "$("$PG_CONFIG" --pgxs)")/.." && pwd)
@@ -241,21 +241,15 @@ run_clients() {
 run_bench() {
 	local -x SKIP_DEPS=1 SKIP_BUILD=1 PIPEANN_CACHE=$RESULTS/cache
 	bench/run --quick --rows 5500 --values 3 --growth-rows 4500,5500 --out "$RESULTS/bench" &&
-		bench/ablation --quick --out "$RESULTS/ablation" &&
-		bench/run rows --quick --rows 5500 --out "$RESULTS/rows" &&
+		bench/run gate --baseline "$PG_CONFIG" --quick --parts pages --datasets fashion --rows 5000 --queries 50 --out "$RESULTS/gate" &&
 		bench/run grown --rows 4500 --queries 100 \
 			--ways built,statement,clients,copy --out "$RESULTS/grown" &&
 		bench/run writes --datasets fashion --rows 1500 --queries 50 --inserts 400 \
-			--clients 2 --batches 1,200 --ways inserts --out "$RESULTS/writes" &&
+			--clients 2 --batches 1,200 --out "$RESULTS/writes" &&
 		bench/run filters --datasets fashion --rows 5000 --queries 12 \
-			--seconds 0.1 --kinds random,tenant,far,label,both --shares 0.5,0.01 \
-			--ways filter,filter_tuned,own,hnsw_relaxed,partition,btree --out "$RESULTS/filters" &&
-		bench/run choice --datasets fashion --rows 5000 --queries 4 --places memory --out "$RESULTS/choice" &&
+			--seconds 0.1 --kinds random,tenant,far,label,both --shares 0.5,0.01 --out "$RESULTS/filters" &&
 		bench/run shards --datasets fashion --rows 10000 --queries 50 \
 			--shards 1,2 --delay 1 --rounds 1 --out "$RESULTS/shards" &&
-		bench/run replica --datasets fashion --rows 10000 --queries 50 \
-			--seconds 1 --clients 2 --out "$RESULTS/replica" &&
-		bench/run limit --rows 5500 --queries 50 --out "$RESULTS/limit" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 

@@ -2,7 +2,7 @@
 # install-deps.sh [GROUP...]
 #	Installs what building, testing and the demo need, and nothing that is there
 #	already: run it as often as you like; when all is there it needs no network.
-#	Groups: bench (plots), clients (Rails, where Debian has it), gate (valgrind), sift and
+#	Groups: clients (Rails, where Debian has it), gate (valgrind), sift and
 #	glove100 (what makes those data sets).
 #	It starts no server and creates no database cluster.
 set -euo pipefail
@@ -98,13 +98,12 @@ need clang libsimde-dev libc6-dev-arm64-cross perl libipc-run-perl libtap-parser
 
 for group in "$@"; do
 	case $group in
-	bench) need python3-matplotlib ;;
 	sift) need python3-opencv ;;
 	gate) need valgrind ;;
 	# Debian has it from 14 on
 	clients) [ -z "$(apt-cache madison ruby-neighbor 2>/dev/null)" ] || need ruby-neighbor ruby-activerecord ruby-pg ;;
 	glove100) command -v npm >/dev/null || need npm ;;
-	*) die "no group $group: bench clients gate glove100 sift" ;;
+	*) die "no group $group: clients gate glove100 sift" ;;
 	esac
 done
 

@@ -65,7 +65,7 @@ make_box() {
 	copy_checkout "$BOX.new"
 	in_box "$BOX.new" sh -c "apt-get -qq update && apt-get -qq -y --no-install-recommends install postgresql-$version postgresql-server-dev-$version git" >"$WORK/log" 2>&1 ||
 		{ tail -20 "$WORK/log" >&2; die "PostgreSQL $version was not installed"; }
-	in_box "$BOX.new" env PG_CONFIG="/usr/lib/postgresql/$version/bin/pg_config" /src/scripts/install-deps.sh bench clients
+	in_box "$BOX.new" env PG_CONFIG="/usr/lib/postgresql/$version/bin/pg_config" /src/scripts/install-deps.sh clients
 	if [ "$version" != "$VERSION" ]; then
 		add_16 "$BOX.new/usr" >"$WORK/log" 2>&1 || { tail -20 "$WORK/log" >&2; die "PostgreSQL 16 was not installed"; }
 	fi

@@ -23,12 +23,12 @@ from sparse import Sparse
 from wire import COLUMNS, SPARSEVEC, VECTOR
 
 # name: module
-NAMED = {"fashion": "fashion", "glove": "glove50", "glove100": "glove100", "minilm": "minilm", "sift": "sift",
+NAMED = {"fashion": "fashion", "glove100": "glove100", "minilm": "minilm", "sift": "sift",
          "siftdense": "siftdense", "groups": "groups", "tenants": "tenants",
-         "minilm768": "minilm768", "minilm1536": "minilm1536", "texts": "texts", "bm25": "bm25"}
-SPARSE = ["texts", "bm25"]      # in columns of sparsevec alone
-# Of a run that names none: siftdense takes hours, as do wide ones, the others are made of sets that it has.
-USUAL = [name for name in NAMED if name not in ("siftdense", "groups", "tenants", "minilm768", "minilm1536", *SPARSE)]
+         "minilm1536": "minilm1536", "texts": "texts"}
+SPARSE = ["texts"]      # in columns of sparsevec alone
+# Of a run that names none: siftdense takes hours, as do wide ones, the others are of groups.
+USUAL = [name for name in NAMED if name not in ("siftdense", "groups", "tenants", "minilm1536", *SPARSE)]
 TRUTH_K = 100
 
 

@@ -4,13 +4,9 @@ Images of Fashion-MNIST (a random projection) and words of GloVe-50, each of len
 text and pictures are in a table with one column for both. Row i is of group i % GROUPS, and
 so is query i; both are in random order otherwise.
 """
-import os
-
 import numpy as np
 
-import datasets
-import formats
-from datasets import fashion
+from datasets import fashion, glove50
 
 TITLE = "images and words padded to one width, cosine distance"
 METRIC = "cosine"
@@ -39,12 +35,8 @@ def images(cache, random, size):
 
 
 def words(cache, random):
-    """The same of the set glove, which has frequent words first."""
-    folder = datasets.set_folder(cache, "glove")
-    if not datasets.files_in(folder, "base"):
-        datasets.make("glove", cache)
-    rows, queries = (np.asarray(formats.read(os.path.join(folder, stem + ".fbin")), dtype=np.float64)
-                     for stem in ("base", "query"))
+    """The same of GloVe-50, which has frequent words first."""
+    rows, queries = (part.astype(np.float64) for part in glove50.load(cache))
     return unit(rows[random.permutation(len(rows))]), unit(queries)
 
 
@@ -67,5 +59,5 @@ def load(cache):
 
 
 def clean(cache):
-    """The set glove stays: it is one of its own."""
     fashion.clean(cache)
+    glove50.clean(cache)

@@ -1,8 +1,6 @@
 """Words of texts: sparse vectors of the texts in Debian packages, and held-out ones.
 
-A text is an entry of a dictionary or a paragraph of a book, of 10 to 128 different words. Rows are
-weighted by TF-IDF, and queries are texts; of the set bm25 rows are weighted as BM25 does, and a query is
-five words of a text, rare ones most often.
+A text is an entry of a dictionary or a paragraph of a book, of 10 to 128 different words, weighted by TF-IDF.
 """
 import re
 from collections import Counter
@@ -14,13 +12,10 @@ from datasets import fetch, sentences
 
 TITLE = "words of texts by TF-IDF, cosine distance"
 METRIC = "cosine"
-TYPE = "sparsevec"
 WORD = re.compile(r"[a-z][a-z'-]+")
 FEWEST, MOST = 10, 128
 ROWS, QUERIES = 100_000, 1000
 SEED = 44
-ASKED = 5               # words of a query for BM25
-SATURATION, BY_LENGTH = 1.2, 0.75
 
 
 def collect(cache):
@@ -50,32 +45,12 @@ def tf_idf(texts, known):
         yield [known[word][0] for word in words], weights / np.linalg.norm(weights)
 
 
-def bm25(texts, known):
-    lengths = [text.total() for text in texts]
-    mean = np.mean(lengths)
-    for text, length in zip(texts, lengths):
-        words = [word for word in text if word in known]
-        times = np.array([text[word] for word in words])
-        weights = np.array([known[word][1] for word in words])
-        yield ([known[word][0] for word in words],
-               weights * times * (SATURATION + 1) / (times + SATURATION * (1 - BY_LENGTH + BY_LENGTH * length / mean)))
-
-
-def questions(texts, known):
-    random = np.random.default_rng(SEED)
-    for text in texts:
-        words = [word for word in text if word in known]
-        weights = np.array([known[word][1] for word in words])
-        asked = random.choice(len(words), min(ASKED, len(words)), replace=False, p=weights / weights.sum())
-        yield [known[words[i]][0] for i in asked], np.ones(len(asked))
-
-
-def load(cache, of_rows=tf_idf, of_queries=tf_idf):
+def load(cache):
     texts = collect(cache)
     known = vocabulary(texts)
     texts = [text for text in texts if any(word in known for word in text)]
     held, kept = texts[:QUERIES], texts[QUERIES:]
-    return (sparse.of_rows(list(of_rows(kept, known)), MOST), sparse.of_rows(list(of_queries(held, known)), MOST))
+    return tuple(sparse.of_rows(list(tf_idf(part, known)), MOST) for part in (kept, held))
 
 
 def clean(cache):

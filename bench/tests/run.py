@@ -2,7 +2,7 @@
 
     run.py            tests of its parts
     run.py RESULTS    also the results of `bench/run --quick --out RESULTS`, and those of
-                      other commands in folders of their names beside it (left.py)
+                      other commands in folders of their names beside it (test_left.py)
 """
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Percentiles, interpolation, slopes."""
+"""Percentiles, interpolation."""
 import math
 import unittest
 
@@ -49,9 +49,3 @@ class Figures(unittest.TestCase):
         self.assertEqual(figures.parameter_for([(0.9, 10), (0.99, 40)], 0.99), 40)
         self.assertEqual(figures.parameter_for([(0.9, 10), (0.99, 40)], 0.95), 16)
         self.assertIsNone(figures.parameter_for([(0.9, 10)], 0.95))
-
-    def test_slope(self):
-        sizes = [10000, 30000, 100000]
-        self.assertAlmostEqual(figures.slope(sizes, [n ** 1.5 for n in sizes]), 1.5)
-        self.assertIsNone(figures.slope([1000], [5]))
-        self.assertIsNone(figures.slope([1000, 2000], [5, None]))

@@ -120,9 +120,3 @@ class Sets(unittest.TestCase):
     def test_no_such_set(self):
         with self.assertRaises(SystemExit):
             datasets.load("nonesuch", self.cache)
-
-
-class Wire(unittest.TestCase):
-    def test_dimensions_must_agree(self):
-        with self.assertRaises(SystemExit):
-            datasets.build("x", None, "l2", BASE, QUERIES[:, :5], "/nonexistent", 1)
