@@ -1,3 +1,4 @@
+\a \t
 -- Every number that a function of the extension takes, at its ends: an error of class 22 or an answer.
 SET client_min_messages = warning;
 CREATE TABLE args (id int, v vector(2), w vector(2));

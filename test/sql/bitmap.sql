@@ -1,3 +1,4 @@
+\a \t
 -- Searches among the rows that other indexes find.
 SET jit = off;
 SET max_parallel_workers_per_gather = 0;

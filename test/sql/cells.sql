@@ -1,3 +1,4 @@
+\a \t
 -- Cells: made, asked for, placed; tables that are partitioned by them.
 \set VERBOSITY terse
 SET client_min_messages = warning;

@@ -1,3 +1,4 @@
+\a \t
 -- What compares the values of filter columns: the operators of the operator class,
 -- and not the column's type. Each answer is compared with the table's.
 \set VERBOSITY terse

@@ -1,3 +1,4 @@
+\a \t
 -- x = ANY (column) is asked of an index as column @> ARRAY[x], where it is known to be the same.
 SET client_min_messages = warning;
 SET jit = off;

@@ -1,3 +1,4 @@
+\a \t
 -- pipeann_build_estimate() against builds.
 SET client_min_messages = warning;
 \set VERBOSITY terse

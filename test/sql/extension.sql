@@ -1,3 +1,4 @@
+\a \t
 -- What CREATE EXTENSION makes, options, settings.
 SET client_min_messages = warning;
 LOAD 'pipeann';

@@ -1,3 +1,4 @@
+\a \t
 -- Functions that look at an index and at searches.
 SET enable_seqscan = off;
 SET jit = off;

@@ -1,3 +1,4 @@
+\a \t
 -- Vectors stored in half precision: their rows come in the order of the vectors themselves.
 SET enable_seqscan = off;
 SET jit = off;

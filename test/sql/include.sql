@@ -1,3 +1,4 @@
+\a \t
 -- Included columns, and index-only scans.
 SET enable_seqscan = off;
 SET enable_sort = off;

@@ -1,3 +1,4 @@
+\a \t
 -- The access method in use, with the operator class of the inner product.
 SET enable_seqscan = off;
 SET jit = off;

@@ -1,3 +1,4 @@
+\a \t
 -- Rows that the index leaves out come last; a LIMIT misses none that came late.
 SET jit = off;
 SET enable_seqscan = off;

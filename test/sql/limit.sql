@@ -1,3 +1,4 @@
+\a \t
 -- A scan in the order of a distance may leave rows out, so it is for those who want a number of
 -- the nearest only. Settings are the default ones.
 SET jit = off;

@@ -1,3 +1,4 @@
+\a \t
 -- A merge of partitions' scans: searches that know from one another where the nearest rows
 -- are find these also where conditions leave out most rows of the near partitions and none
 -- of the far ones, of whatever kind. How many of the nearest rows by the table are there,

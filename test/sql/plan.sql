@@ -1,3 +1,4 @@
+\a \t
 -- When the planner takes the index, by cost alone.
 SET jit = off;
 SET max_parallel_workers_per_gather = 0;

@@ -1,3 +1,4 @@
+\a \t
 -- Who may do what: the owner of a table, a role with SELECT on it, one without, and pg_monitor; for each object.
 SET client_min_messages = warning;
 SET enable_seqscan = off;

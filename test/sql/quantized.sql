@@ -1,3 +1,4 @@
+\a \t
 -- Wide vectors, quantised to 12 to 14 bits an element: more of them on a page, and rows in the order of the vectors themselves.
 SET enable_seqscan = off;
 SET jit = off;

@@ -1,3 +1,4 @@
+\a \t
 -- Tables too small for codes: the index is read as a whole. The planner takes it where
 -- vectors are in TOAST, analysed or not, whether rows came before it or after.
 SET client_min_messages = warning;

@@ -1,3 +1,4 @@
+\a \t
 -- Columns and expressions of type sparsevec: order, long vectors, limits, against exact answers.
 SET enable_seqscan = off;
 SET jit = off;

@@ -1,3 +1,4 @@
+\a \t
 -- How vectors are stored: element types, long and short vectors, options.
 SET enable_seqscan = off;
 SET jit = off;

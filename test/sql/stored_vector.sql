@@ -1,3 +1,4 @@
+\a \t
 -- Distances that are read: the vector comes from the index where it has that exactly, and not from
 -- TOAST; the distance is the operator's, to the last bit.
 SET jit = off;

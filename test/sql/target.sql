@@ -1,3 +1,4 @@
+\a \t
 -- pipeann.target_recall, the curve that it goes by, and pipeann_calibrate
 SET client_min_messages = warning;
 CREATE TABLE aim (id int, val vector(16));

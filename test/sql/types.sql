@@ -1,3 +1,4 @@
+\a \t
 -- Each type and metric in the life of an index: built, inserted into, vacuumed; with equal
 -- vectors, filter columns and included ones.
 SET enable_seqscan = off;

@@ -1,3 +1,4 @@
+\a \t
 -- A distance that only orders the rows is not computed; one that is read, anywhere, is.
 SET jit = off;
 SET client_min_messages = warning;

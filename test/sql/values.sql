@@ -1,3 +1,4 @@
+\a \t
 -- What an index-only scan, and a scan that takes vectors from the index, give back: the
 -- values that were put in, to the last bit. Many of these are equal to others, and not
 -- the same: -0 and 0, numbers of other scales, strings of other case or padding.
