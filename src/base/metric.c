@@ -25,11 +25,11 @@ Same(double key)
 }
 
 const PipeannMetricInfo PipeannMetrics[PIPEANN_NUM_METRICS + 1] = {
-	[PIPEANN_L2] = {"l2", PIPEANN_L2, PIPEANN_L2, 2, RootOf},
-	[PIPEANN_IP] = {"ip", PIPEANN_IP, PIPEANN_L2, 0, Same},
-	[PIPEANN_COSINE] = {"cosine", PIPEANN_COSINE, PIPEANN_COSINE, 2, OneMore},
-	[PIPEANN_L1] = {"l1", PIPEANN_L2, PIPEANN_L2, 1, Same},
-	[PIPEANN_HAMMING] = {"hamming", PIPEANN_L2, PIPEANN_L2, 2, Same},
-	[PIPEANN_JACCARD] = {"jaccard", PIPEANN_L2, PIPEANN_L2, 2, Same},
-	[PIPEANN_SPARSE_L1] = {"l1", PIPEANN_L2, PIPEANN_L2, 2, Same}
+	[PIPEANN_L2] = {"l2", PIPEANN_L2, 2, RootOf},
+	[PIPEANN_IP] = {"ip", PIPEANN_IP, 0, Same},
+	[PIPEANN_COSINE] = {"cosine", PIPEANN_COSINE, 2, OneMore},
+	[PIPEANN_L1] = {"l1", PIPEANN_L1, 1, Same},
+	[PIPEANN_HAMMING] = {"hamming", PIPEANN_L2, 2, Same},
+	[PIPEANN_JACCARD] = {"jaccard", PIPEANN_JACCARD, 2, Same},
+	[PIPEANN_SPARSE_L1] = {"l1", PIPEANN_L2, 2, Same}
 };

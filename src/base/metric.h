@@ -15,18 +15,7 @@ typedef struct PipeannMetricInfo
 {
 	const char *name;
 
-	/*
-	 * The metric of which vectors are embedded (graph/graph.h): graphs are built,
-	 * pruned and packed and codes are trained by Euclidean distances there. What is
-	 * near by them is near by Manhattan distance, too.
-	 */
-	PipeannMetric embedding;
-
-	/*
-	 * By which a node's neighbours are searched. By inner product these are near
-	 * nodes, not those of the largest products, which are always the long vectors.
-	 */
-	PipeannMetric near;
+	PipeannMetric graph;		/* by which graphs are built, pruned and packed (graph.h) */
 
 	/*
 	 * An order key grows by this power of a distance from zero; 0 if there is no zero

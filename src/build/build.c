@@ -100,7 +100,7 @@ SpoolInit(PipeannTeam *team, Spool *s, PipeannColumns columns,
 		s->bytes = PipeannTeamArray(team, uint64, (Size) nblocks + 1);
 	}
 	s->source.dim = wanted.dim;
-	s->source.metric = PipeannMetrics[wanted.metric].embedding;
+	s->source.metric = PipeannMetrics[wanted.metric].graph;
 	s->source.wanted = wanted.storage;
 	s->source.whole = PipeannTypes[wanted.type].storage;
 	s->type = wanted.type;
@@ -150,7 +150,7 @@ static void
 RequireFit(PipeannStorage storage, const float *x, int dim)
 {
 	if (storage == PIPEANN_STORAGE_AUTO || PipeannIsRounding(storage) ||
-		PipeannIsSparse(storage) || PipeannVectorFits(x, storage, dim))
+		PipeannVectorFits(x, storage, dim))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
@@ -194,7 +194,8 @@ SpoolAdd(Spool *s, Datum *values, bool *isnull, const ItemPointerData *tid)
 
 	if (indexable)
 	{
-		RequireFit(s->source.wanted, x, s->source.dim);
+		if (s->source.wanted != s->source.whole)
+			RequireFit(s->source.wanted, x, s->source.dim);
 		row.form = FormOf(s, x, row.norm);
 		bytes = PipeannVectorBytes(row.form, s->source.dim);
 		s->stats.max_norm = Max(s->stats.max_norm, row.norm);
@@ -533,7 +534,9 @@ MemoryForRows(const BuildState *state)
 	PipeannStorage storage = PipeannIsSparse(s->source.whole) ||
 		s->source.wanted == s->source.whole ? s->source.wanted : s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 :
 		s->stats.fits[PIPEANN_FLOAT2] ? PIPEANN_FLOAT2 : PIPEANN_FLOAT4;
-	PipeannVectors v = {.dim = s->source.dim};
+	PipeannVectors v = {
+		.dim = s->source.dim,.storage = storage,.metric = s->source.metric
+	};
 	PipeannGraphParams params = state->params;
 	Size		row = PipeannVectorBytes(storage, v.dim) +
 		sizeof(ItemPointerData) + sizeof(PipeannRounding) +
@@ -557,10 +560,13 @@ MakeNodes(BuildState *state)
 	PipeannTeam *team = state->team;
 	PipeannClusters *clusters;
 	PipeannRows rows;
+	PipeannVectors like = {
+		.n = (uint32) state->spool.stats.rows,.dim = state->spool.source.dim,
+		.storage = state->spool.source.whole,.metric = state->spool.source.metric
+	};
 	Size		reduced;
 
-	(void) PipeannReduceMemory((uint32) state->spool.stats.rows,
-							   state->spool.source.dim, &reduced);
+	(void) PipeannReduceMemory(&like, &reduced);
 	StartPhase(state, PHASE_LOAD, state->spool.stats.rows,
 			   reduced > 0 ? 3 + PIPEANN_REDUCE_STEPS : 3);
 	state->parallel->shares.short_of =
@@ -1120,7 +1126,7 @@ static Size
 GraphPhase(const PipeannBuildInput *in, const PipeannLayout *l, uint32 n)
 {
 	PipeannGraphParams params = ParamsOf(in, l);
-	PipeannVectors vectors = {.n = n,.dim = l->dim};
+	PipeannVectors vectors = PipeannVectorsLike(l, n);
 
 	return add_size(mul_size(n, NodeMemory(l) + PipeannClusterMemory()),
 					PipeannGraphMemory(n, &params, &vectors));
@@ -1136,8 +1142,9 @@ MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta,
 	uint32		ids = meta->graph_pages * l->slots_per_page;
 	Size		row = NodeMemory(l) + sizeof(uint32) + 1;	/* hash and again */
 	Size		starts = mul_size((Size) in->nblocks + 1, sizeof(uint32));
+	PipeannVectors vectors = PipeannVectorsLike(l, n);
 	Size		near;
-	Size		reduce = PipeannReduceMemory(n, l->dim, &near);
+	Size		reduce = PipeannReduceMemory(&vectors, &near);
 	Size		load = add_size(add_size(starts, reduce),
 								mul_size(n, row + near));
 	Size		nodes = mul_size(n, row + NodeMemory(l) + 2 * near +

@@ -57,8 +57,9 @@ PipeannLoadNodesMemory(const PipeannIndexView *view, Size *rows, Size *kept)
 		3 * sizeof(uint32);
 	Size		per_row = l->attr_bytes == 0 ? 0 :
 		PipeannInlineBytes(l) + sizeof(uint64);
+	PipeannVectors vectors = PipeannVectorsLike(l, (uint32) nodes);
 	Size		reduced;
-	Size		reduce = PipeannReduceMemory((uint32) nodes, l->dim, &reduced);
+	Size		reduce = PipeannReduceMemory(&vectors, &reduced);
 	Size		each = per_vector + per_row + reduced;
 
 	*rows = mul_size(nodes, per_row);
@@ -344,7 +345,7 @@ OpenSource(PipeannTeam *team, PageSource *s, PipeannIndexView *view, bool rows,
 	s->g = g;
 	s->wants_rows = rows;
 	source->dim = l->dim;
-	source->metric = PipeannMetrics[l->metric].embedding;
+	source->metric = PipeannMetrics[l->metric].graph;
 	source->wanted = (meta->flags & PIPEANN_META_AUTO_STORAGE) &&
 		!PipeannIsSparse(l->storage) ?
 		PIPEANN_STORAGE_AUTO : (PipeannStorage) l->storage;

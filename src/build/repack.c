@@ -111,7 +111,7 @@ FitsMemory(const PipeannIndexView *view, bool *rows_fit)
 {
 	const PipeannMeta *meta = &view->meta;
 	PipeannGraphParams params = GraphParams(meta);
-	PipeannVectors vectors = {.dim = meta->layout.dim};
+	PipeannVectors vectors = PipeannVectorsLike(&meta->layout, (uint32) meta->nodes);
 	Size		most = (Size) maintenance_work_mem * 1024;
 	Size		rows;
 	Size		kept;

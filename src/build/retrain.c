@@ -135,12 +135,12 @@ StartSamples(Retraining *r)
 						  Max(fit, 1));
 	v->dim = l->dim;
 	v->storage = l->storage;
-	v->metric = PipeannMetrics[l->metric].embedding;
+	v->metric = PipeannMetrics[l->metric].graph;
 	v->stride = stride;
 	r->data = PipeannAlloc(mul_size(r->most_entries + 1, stride));
 	r->aux = PipeannArray(float, r->most_entries + 1);
 	v->data = r->data;
-	v->aux = v->metric == PIPEANN_L2 ? NULL : r->aux;
+	v->aux = PipeannHasAux(v->metric) ? r->aux : NULL;
 	v->max_norm = meta->max_norm;
 	r->entries.id_of_node = PipeannArray(uint32, r->most_entries + 1);
 }

@@ -123,7 +123,7 @@ Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 	v->stride = PipeannVectorBytes(storage, source->dim);
 	v->max_norm = (float) source->max_norm;
 	v->data = PipeannTeamAlloc(team, mul_size(v->n, v->stride));
-	v->aux = v->metric == PIPEANN_L2 ? NULL :
+	v->aux = !PipeannHasAux(v->metric) ? NULL :
 		PipeannTeamArray(team, float, v->n);
 	if (source->long_bytes > 0)
 	{

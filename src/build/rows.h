@@ -6,11 +6,22 @@
 #define PIPEANN_BUILD_ROWS_H
 
 #include "attributes/attributes.h"
+#include "base/metric.h"
 #include "build/build.h"
 #include "graph/graph.h"
 #include "port/atomics.h"
 
 /* ---------- nodes in memory ---------- */
+
+/* What is known of n vectors by the layout; there are none yet. */
+static inline PipeannVectors
+PipeannVectorsLike(const PipeannLayout *l, uint32 n)
+{
+	return (PipeannVectors) {
+		.n = n,.dim = l->dim,.storage = l->storage,
+		.metric = PipeannMetrics[l->metric].graph
+	};
+}
 
 /* A row of a vector that is not its first one. */
 typedef struct PipeannDuplicate

@@ -57,14 +57,16 @@ typedef struct PipeannKernels
 	const char *name;			/* "scalar", "avx2", "avx512", "neon" */
 
 	/*
-	 * Squared L2, inner product and L1, indexed by PipeannStorage; no L1 of vectors
-	 * that are rotated, nor of bits, of which it is the squared L2.
+	 * Squared L2, inner product and L1, indexed by PipeannStorage. L1 is not for rotated
+	 * vectors; of bits it is the squared L2.
 	 */
 	PipeannQueryFn l2[PIPEANN_NUM_STORAGE];
 	PipeannQueryFn dot[PIPEANN_NUM_STORAGE];
 	PipeannQueryFn l1[PIPEANN_NUM_STORAGE];
 	PipeannPairFn l2_pair[PIPEANN_NUM_STORAGE];
 	PipeannPairFn dot_pair[PIPEANN_NUM_STORAGE];
+	PipeannPairFn l1_pair[PIPEANN_NUM_STORAGE];
+	PipeannPairFn jaccard;		/* of bits */
 
 	/*
 	 * Code distances: out[i] = sum over c < nsubvectors of
@@ -138,10 +140,7 @@ typedef struct PipeannKernels
 	uint64		(*equal16) (const uint16 *a, int n, uint16 value);
 	uint16		(*most16) (const uint16 *a, int n);
 
-	/*
-	 * Clear bit i of mask if bytes[i] is not in a set of bytes, which has a bit
-	 * for each of 256; for i < n, a multiple of 64.
-	 */
+	/* Clear bit i of mask if bytes[i] is not in a set of bytes; i < n, a multiple of 64. */
 	void		(*keep_members) (const uint8 *bytes, int n, const uint8 *set,
 								 uint64 *mask);
 

@@ -38,13 +38,6 @@ name(const void *a, const void *b, int dim) \
 	return BytePair(a, b, dim, is_signed, is_dot); \
 }
 
-#define BIT_KERNEL(name, term) \
-KERNEL static float \
-name(const void *a, const void *b, int dim) \
-{ \
-	return BitSum(a, b, dim, term); \
-}
-
 #define CENTROID_KERNEL(name, type, storage, term) \
 KERNEL static void \
 name(const float *x, const type *centroids, int len, float *out) \
@@ -74,6 +67,9 @@ QUERY_KERNEL(L1Uint8, PIPEANN_UINT8, DIFFERENCES)
 
 PAIR_KERNEL(L2PairFloat4, PIPEANN_FLOAT4, SQUARES)
 PAIR_KERNEL(DotPairFloat4, PIPEANN_FLOAT4, PRODUCTS)
+PAIR_KERNEL(L1PairFloat2, PIPEANN_FLOAT2, DIFFERENCES)
+PAIR_KERNEL(L1PairInt8, PIPEANN_INT8, DIFFERENCES)
+PAIR_KERNEL(L1PairUint8, PIPEANN_UINT8, DIFFERENCES)
 /* avx2.h has those of two sets */
 #ifndef L2PairFloat2
 PAIR_KERNEL(L2PairFloat2, PIPEANN_FLOAT2, SQUARES)
@@ -88,8 +84,17 @@ SQ_KERNELS(12)
 SQ_KERNELS(13)
 SQ_KERNELS(14)
 
-BIT_KERNEL(BitsDifferent, SQUARES)
-BIT_KERNEL(BitsCommon, PRODUCTS)
+KERNEL static float
+BitsDifferent(const void *a, const void *b, int dim)
+{
+	return BitSum(a, b, dim, SQUARES);
+}
+
+KERNEL static float
+BitsJaccard(const void *a, const void *b, int dim)
+{
+	return Jaccard(BitSum(a, b, dim, SQUARES), BitSum(a, b, dim, PRODUCTS));
+}
 
 KERNEL static void
 BitsToFloat(const void *src, int dim, float *dst)
@@ -259,14 +264,16 @@ const PipeannKernels SET = {
 	.l2 = {NULL, L2Float4, L2Float2, L2Int8, L2Uint8, L2Sq12, L2Sq13, L2Sq14,
 	BitsDifferent, SPARSES(SparseL2), ROOTS(SparseL1)},
 	.dot = {NULL, DotFloat4, DotFloat2, DotInt8, DotUint8, DotSq12, DotSq13,
-	DotSq14, BitsCommon, SPARSES(SparseDot)},
+	DotSq14, NULL, SPARSES(SparseDot)},
 	.l1 = {NULL, L1Float4, L1Float2, L1Int8, L1Uint8},
 	.l2_pair = {NULL, L2PairFloat4, L2PairFloat2, L2PairInt8, L2PairUint8,
 	L2PairSq12, L2PairSq13, L2PairSq14, BitsDifferent,
 	SPARSES(SparseL2), ROOTS(SparseL1)},
 	.dot_pair = {NULL, DotPairFloat4, DotPairFloat2, DotPairInt8, DotPairUint8,
-	DotPairSq12, DotPairSq13, DotPairSq14, BitsCommon,
+	DotPairSq12, DotPairSq13, DotPairSq14, NULL,
 	SPARSES(SparseDot)},
+	.l1_pair = {NULL, L1Float4, L1PairFloat2, L1PairInt8, L1PairUint8},
+	.jaccard = BitsJaccard,
 	.pq_scan = PqScan,
 	.bit_scan = BitScan,
 	.centroid_l2 = CentroidL2,

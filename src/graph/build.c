@@ -621,7 +621,7 @@ PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
 {
 	Size		reservoir = PipeannReservoirMemory(CandidatePlaces(params));
 	Size		list = ListMemory(params);
-	Size		candidates = add_size(PipeannFixedMemory(vectors->dim + 1),
+	Size		candidates = add_size(PipeannFixedMemory(vectors),
 									  PipeannClusterMemory());
 
 	return add_size(mul_size(n, add_size(reservoir, Max(candidates, list))),

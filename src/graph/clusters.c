@@ -22,8 +22,9 @@
 
 /* ---------- vectors in fixed point ---------- */
 
-/* Rows of the sample for offset and scale. */
+/* Rows of the sample for offset and scale; and where these are only for sketches. */
 #define MAX_SAMPLE 4096
+#define FEW_SAMPLES 256
 
 /* One of so many rows may be farther from the mean than is usual. */
 #define FEW_FAR 20
@@ -133,7 +134,7 @@ UsualDistance(const double *distance, uint32 m)
 static void
 SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
 {
-	uint32		m = Min(v->n, MAX_SAMPLE);
+	uint32		m = Min(v->n, PipeannComparesStored(v) ? FEW_SAMPLES : MAX_SAMPLE);
 	float	   *x = PipeannArray(float, s->dim);
 	double	   *distance = PipeannAllocZero(mul_size(Max(m, 1),
 													 sizeof(double)));
@@ -170,14 +171,47 @@ SetPlanes(PipeannFixedScale *s, uint64 seed)
 	}
 }
 
+/*
+ * Sets the scale of stored vectors' distances: the usual one of two vectors is as usual ones
+ * are in fixed point. Manhattan distances are squared, as those are.
+ */
+static void
+SetPair(PipeannFixedScale *s, const PipeannVectors *v)
+{
+	uint32		m = Min(v->n, MAX_SAMPLE);
+	double	   *distance = PipeannArray(double, Max(m, 1));
+	double		usual;
+
+	s->pair = PipeannPairKernel(v->metric, v->storage);
+	s->bits = v->storage == PIPEANN_BITS;
+	s->jaccard = v->metric == PIPEANN_JACCARD;
+	s->squared = v->metric == PIPEANN_L1;
+	for (uint32 k = 0; k < m; k++)
+		distance[k] = s->pair(PipeannVectorAt(v, PartOf(v->n, k, m)),
+							  PipeannVectorAt(v, PartOf(v->n, (k + 1) % m, m)), v->dim);
+	usual = UsualDistance(distance, m);
+	s->pair_scale = usual > 0 ? (float) ((s->squared ? SPREAD : SPREAD * SPREAD) / usual) : 1;
+	pfree(distance);
+}
+
 void
 PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
 {
 	s->dim = v->dim + (v->metric == PIPEANN_IP);
 	s->fixed_dim = (s->dim + 1) / 2 * 2;
 	s->offset = PipeannArray(float, s->dim);
+	s->pair = NULL;
 	SetOffsetAndScale(s, v);
 	SetPlanes(s, seed);
+	if (PipeannComparesStored(v))
+		SetPair(s, v);
+}
+
+/* int16 numbers of a row. */
+static int
+RowWords(const PipeannFixedScale *s, Size stored)
+{
+	return s->pair == NULL ? s->fixed_dim : (int) ((stored + 1) / sizeof(int16));
 }
 
 static double
@@ -216,67 +250,99 @@ MakeOne(const PipeannFixedScale *s, const float *x, int16 *out)
 	return (int32) (square / 2);
 }
 
+/* Make the sketches of n vectors in fixed point. */
 static void
-MakeSketches(const PipeannFixedScale *s, PipeannFixed *f, uint32 from,
-			 uint32 to)
+MakeSketches(const PipeannFixedScale *s, const int16 *x, int n, int16 *sketch)
 {
 	const int16 *rows[PIPEANN_TILE_ROWS];
 	int32		dot[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS];
 
-	for (uint32 i = from; i < to; i += PIPEANN_TILE_ROWS)
+	for (; n > 0; n -= PIPEANN_TILE_ROWS)
 	{
-		int			n = Min(to - i, PIPEANN_TILE_ROWS);
+		int			count = Min(n, PIPEANN_TILE_ROWS);
 
 		for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
-			rows[r] = PipeannFixedAt(f, i + Min(r, n - 1));
-		PipeannKernel->dot_tile(rows, s->planes, f->dim, dot);
-		for (int k = 0; k < n * PIPEANN_SKETCH; k++)
-			f->sketch[(Size) i * PIPEANN_SKETCH + k] =
-				(int16) Max(Min(dot[k] >> SKETCH_SHIFT, INT16_MAX), INT16_MIN);
+			rows[r] = x + (Size) Min(r, count - 1) * s->fixed_dim;
+		PipeannKernel->dot_tile(rows, s->planes, s->fixed_dim, dot);
+		for (int k = 0; k < count * PIPEANN_SKETCH; k++)
+			*sketch++ = (int16) Max(Min(dot[k] >> SKETCH_SHIFT, INT16_MAX), INT16_MIN);
+		x += (Size) count * s->fixed_dim;
 	}
 }
 
-/* Room for n vectors, without sketches. All members call; or there is no team. */
-void
-PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s, uint32 n,
-				 PipeannFixed *f)
+/*
+ * Room for n vectors like v's, without sketches; or their rows are those of v. All members
+ * call; or there is no team.
+ */
+static void
+FixedInit(PipeannTeam *team, const PipeannFixedScale *s, const PipeannVectors *v,
+		  uint32 n, bool same, PipeannFixed *f)
 {
+	f->scale = s;
 	f->n = n;
-	f->dim = s->fixed_dim;
-	f->x = PipeannTeamArray(team, int16, mul_size(n, f->dim));
+	f->row_bytes = PipeannVectorBytes(v->storage, v->dim);
+	f->dim = RowWords(s, f->row_bytes);
+	f->stride = same ? v->stride : f->dim * sizeof(int16);
+	f->own_rows = same ? NULL : PipeannTeamAlloc(team, mul_size(n, f->stride));
+	f->rows = same ? v->data : f->own_rows;
 	f->half_norm = PipeannTeamArray(team, int32, n);
 	f->sketch = NULL;
 	f->float_x = PipeannArray(float, s->dim);
 }
 
-/* Set one of them to row r of v. */
 void
-PipeannFixedSet(PipeannFixed *f, uint32 i, const PipeannFixedScale *s,
-				const PipeannVectors *v, uint32 r)
+PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s, const PipeannVectors *v,
+				 uint32 n, PipeannFixed *f)
 {
-	Embed(v, r, f->float_x);
-	f->half_norm[i] = MakeOne(s, f->float_x, f->x + (Size) i * f->dim);
+	FixedInit(team, s, v, n, false, f);
 }
 
-/* All vectors in fixed point, with sketches. All members call. */
+/* Row r of v in fixed point, at out; returns half of its squared length. */
+static int32
+InFixedPoint(const PipeannFixed *f, const PipeannVectors *v, uint32 r, int16 *out)
+{
+	Embed(v, r, f->float_x);
+	return MakeOne(f->scale, f->float_x, out);
+}
+
+/* Set one of them to row r of v. */
+void
+PipeannFixedSet(PipeannFixed *f, uint32 i, const PipeannVectors *v, uint32 r)
+{
+	int16	   *at = (int16 *) PipeannFixedAt(f, i);
+
+	if (f->scale->pair == NULL)
+		f->half_norm[i] = InFixedPoint(f, v, r, at);
+	else
+		memcpy(at, PipeannVectorAt(v, r), f->row_bytes);
+}
+
+/* All vectors, with sketches. All members call. */
 void
 PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 				 const PipeannVectors *v, PipeannFixed *f)
 {
-	PipeannFixedInit(team, s, v->n, f);
+	bool		same = s->pair != NULL;
+	int16	   *run = same ? PipeannArray(int16, FIXED_RUN * s->fixed_dim) : NULL;
+
+	FixedInit(team, s, v, v->n, same, f);
 	f->sketch = PipeannTeamArray(team, int16, mul_size(v->n, PIPEANN_SKETCH));
 	PipeannTeamRuns(team, from, to, v->n, FIXED_RUN)
 	{
+		int16	   *x = same ? run : (int16 *) PipeannFixedAt(f, from);
+
 		for (uint32 i = from; i < to; i++)
-			PipeannFixedSet(f, i, s, v, i);
-		MakeSketches(s, f, from, to);
+			f->half_norm[i] = InFixedPoint(f, v, i, x + (i - from) * s->fixed_dim);
+		MakeSketches(s, x, to - from, f->sketch + from * PIPEANN_SKETCH);
 	}
+	if (same)
+		pfree(run);
 }
 
 void
 PipeannFixedFree(PipeannTeam *team, PipeannFixed *f)
 {
-	PipeannTeamFree(team, f->x);
+	PipeannTeamFree(team, f->own_rows);
 	PipeannTeamFree(team, f->half_norm);
 	PipeannTeamFree(team, f->sketch);
 	pfree(f->float_x);
@@ -339,10 +405,9 @@ LeadersInit(Leaders *l, const PipeannFixed *f, const uint32 *ids,
 		for (int c = 0; c < count; c++)
 		{
 			columns[c] = PipeannFixedAt(f, ids[i + c]);
-			l->half_norm[i + c] = f->half_norm[ids[i + c]];
+			l->half_norm[i + c] = PipeannFixedNorm(f, ids[i + c]);
 		}
-		PipeannTilePanel(columns, count, f->dim,
-						 l->panels + (Size) i * f->dim);
+		PipeannFixedPanel(f, columns, count, l->panels + (Size) i * f->dim);
 	}
 }
 
@@ -395,7 +460,7 @@ TakeLeaders(const Leaders *l, Nearest *nearest, int fanout, uint32 j,
 
 /* The nearest leaders of up to ROWS vectors; half_norm[] is for ROWS. */
 static void
-AssignTile(const Leaders *l, int dim, const int16 *const *rows,
+AssignTile(const Leaders *l, const PipeannFixed *f, const int16 *const *rows,
 		   const int32 *half_norm, int n, int fanout, uint16 *out)
 {
 	static const int32 no_limits[COLUMNS] = {0};
@@ -411,7 +476,7 @@ AssignTile(const Leaders *l, int dim, const int16 *const *rows,
 	}
 	for (uint32 j = 0; j < l->n; j += COLUMNS)
 	{
-		PipeannKernel->dot_tile(rows, l->panels + (Size) j * dim, dim, tile);
+		PipeannFixedTile(f, rows, l->panels + (Size) j * f->dim, tile);
 		PipeannKernel->tile_near(half_norm, l->half_norm + j, limits,
 								 no_limits, tile, near);
 		for (int r = 0; r < n; r++)
@@ -449,9 +514,9 @@ Assign(const Leaders *l, const PipeannFixed *f, const uint32 *ids, uint32 n,
 			uint32		id = ids != NULL ? ids[at] : at;
 
 			rows[r] = PipeannFixedAt(f, id);
-			half_norm[r] = f->half_norm[id];
+			half_norm[r] = PipeannFixedNorm(f, id);
 		}
-		AssignTile(l, f->dim, rows, half_norm, count, fanout,
+		AssignTile(l, f, rows, half_norm, count, fanout,
 				   out + (Size) i * fanout);
 	}
 }
@@ -766,14 +831,13 @@ MakeLeaders(Clustering *c, uint32 n, uint64 seed)
 	Halving    *h = PipeannArray(Halving, n);
 	uint32	   *ids = PipeannArray(uint32, n);
 
-	PipeannFixedInit(NULL, &c->clusters->scale, n, &f);
+	PipeannFixedInit(NULL, &c->clusters->scale, c->rows, n, &f);
 	for (uint32 i = 0; i < n; i++)
 	{
 		uint32		from = PartOf(c->rows->n, i, n);
 		uint32		to = PartOf(c->rows->n, i + 1, n);
 
-		PipeannFixedSet(&f, i, &c->clusters->scale, c->rows,
-						PickRow(c, from, to, &seed));
+		PipeannFixedSet(&f, i, c->rows, PickRow(c, from, to, &seed));
 		h[i].leader = i;
 	}
 	OrderLeaders(&f, h, n);
@@ -791,11 +855,11 @@ AssignRows(PipeannTeam *team, Clustering *c)
 	Assignment *a = &c->assigned;
 	PipeannFixed f;
 
-	PipeannFixedInit(NULL, &c->clusters->scale, RUN, &f);
+	PipeannFixedInit(NULL, &c->clusters->scale, c->rows, RUN, &f);
 	PipeannTeamRuns(team, from, to, a->n, RUN)
 	{
 		for (uint32 row = from; row < to; row++)
-			PipeannFixedSet(&f, row - from, &c->clusters->scale, c->rows, row);
+			PipeannFixedSet(&f, row - from, c->rows, row);
 		Assign(&c->leaders, &f, NULL, to - from, a->fanout,
 			   a->leaders + from * a->fanout);
 	}
@@ -865,7 +929,7 @@ PipeannClustersNew(PipeannTeam *team, const PipeannVectors *rows,
 	if (rows->n > PIPEANN_LEAF)
 	{
 		clusters->n = Min(rows->n / LEADER_PART,
-						  MaxLeaders(clusters->scale.fixed_dim));
+						  MaxLeaders(RowWords(&clusters->scale, rows->stride)));
 		Cluster(team, &c, seed, number);
 	}
 	else

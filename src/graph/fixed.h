@@ -8,6 +8,9 @@
  * take half the time of floats, and are the same on every processor. The error
  * of a distance is about a ten-thousandth of the vectors' spread. A vector
  * much longer than the others is shortened: its direction is kept.
+ *
+ * Of bits, and by Manhattan distance, stored vectors are compared one by one: tiles then
+ * have distances with a minus, and norms are 0.
  */
 #ifndef PIPEANN_FIXED_H
 #define PIPEANN_FIXED_H
@@ -33,14 +36,25 @@ typedef struct PipeannFixedScale
 	float	   *offset;			/* [dim] */
 	float		scale;
 	int16	   *planes;			/* hyperplanes, a panel (distance/dispatch.c) */
+
+	/* Where stored vectors are compared instead; sketches are still of fixed point: */
+	PipeannPairFn pair;			/* their distance; or NULL */
+	float		pair_scale;		/* brings it to the range of fixed point */
+	bool		squared;		/* it is squared, too */
+	bool		bits;			/* bit_scan() computes several */
+	bool		jaccard;
 } PipeannFixedScale;
 
 typedef struct PipeannFixed
 {
+	const PipeannFixedScale *scale;
 	uint32		n;
-	int			dim;			/* even */
-	int16	   *x;				/* [n][dim] */
-	int32	   *half_norm;		/* [n] half of the squared length */
+	int			dim;			/* int16 numbers of a row, even in fixed point */
+	Size		row_bytes;
+	Size		stride;
+	const char *rows;			/* [n] in fixed point, or as they are stored */
+	void	   *own_rows;		/* the same, unless they are the caller's */
+	int32	   *half_norm;		/* [n] half of the squared length in fixed point */
 	int16	   *sketch;			/* [n][PIPEANN_SKETCH], or NULL */
 	float	   *float_x;		/* work space for one vector */
 } PipeannFixed;
@@ -48,7 +62,7 @@ typedef struct PipeannFixed
 static inline const int16 *
 PipeannFixedAt(const PipeannFixed *f, uint32 i)
 {
-	return f->x + (Size) i * f->dim;
+	return (const int16 *) (f->rows + i * f->stride);
 }
 
 /*
@@ -63,6 +77,23 @@ PipeannFixedDistance(int32 half_norm_a, int32 half_norm_b, int32 dot)
 	return Max(d, 0);
 }
 
+/* What is half of the squared length where rows are in fixed point. */
+static inline int32
+PipeannFixedNorm(const PipeannFixed *f, uint32 i)
+{
+	return f->scale->pair != NULL ? 0 : f->half_norm[i];
+}
+
+/* From a distance of two stored vectors. */
+static inline int32
+PipeannStoredDistance(const PipeannFixedScale *s, float d)
+{
+	d *= s->pair_scale;
+	if (s->squared)
+		d *= d;
+	return d < (float) INT32_MAX ? (int32) d : INT32_MAX;
+}
+
 static inline int32
 PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b)
 {
@@ -70,9 +101,55 @@ PipeannFixedPair(const PipeannFixed *f, uint32 a, uint32 b)
 	const int16 *y = PipeannFixedAt(f, b);
 	int32		dot = 0;
 
+	if (f->scale->pair != NULL)
+		return PipeannStoredDistance(f->scale, f->scale->pair(x, y, f->scale->dim));
 	for (int d = 0; d < f->dim; d++)
 		dot += (int32) x[d] * y[d];
 	return PipeannFixedDistance(f->half_norm[a], f->half_norm[b], dot);
+}
+
+/* A panel of up to 16 rows. */
+static inline void
+PipeannFixedPanel(const PipeannFixed *f, const int16 *const *columns, int n,
+				  int16 *panel)
+{
+	if (f->scale->pair == NULL)
+	{
+		PipeannTilePanel(columns, n, f->dim, panel);
+		return;
+	}
+	memset(panel, 0, PIPEANN_PANEL_SIZE(f->dim) * sizeof(int16));
+	for (int c = 0; c < n; c++)
+		memcpy(panel + (Size) c * f->dim, columns[c], f->row_bytes);
+}
+
+/* A tile of inner products, or of distances with a minus. */
+static inline void
+PipeannFixedTile(const PipeannFixed *f, const int16 *const *rows, const int16 *panel,
+				 int32 *out)
+{
+	const PipeannFixedScale *s = f->scale;
+	const uint8 *columns[PIPEANN_TILE_COLUMNS];
+	float		d[PIPEANN_TILE_COLUMNS];
+
+	if (s->pair == NULL)
+	{
+		PipeannKernel->dot_tile(rows, panel, f->dim, out);
+		return;
+	}
+	for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
+		columns[c] = (const uint8 *) (panel + (Size) c * f->dim);
+	for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
+	{
+		if (s->bits)
+			PipeannKernel->bit_scan(rows[r], (int) f->row_bytes, columns,
+									PIPEANN_TILE_COLUMNS, s->jaccard, d);
+		else
+			for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
+				d[c] = s->pair(rows[r], columns[c], s->dim);
+		for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
+			*out++ = -PipeannStoredDistance(s, d[c]);
+	}
 }
 
 /*
@@ -123,20 +200,20 @@ PipeannNearHash(uint32 a, uint32 b, int nhashes)
 extern void PipeannFixedScaleInit(PipeannFixedScale *s,
 								  const PipeannVectors *v, uint64 seed);
 extern void PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s,
-							 uint32 n, PipeannFixed *f);
-extern void PipeannFixedSet(PipeannFixed *f, uint32 i,
-							const PipeannFixedScale *s,
-							const PipeannVectors *v, uint32 r);
+							 const PipeannVectors *v, uint32 n, PipeannFixed *f);
+extern void PipeannFixedSet(PipeannFixed *f, uint32 i, const PipeannVectors *v,
+							uint32 r);
 extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 							 const PipeannVectors *v, PipeannFixed *f);
 extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
 
-/* Bytes of a vector with its norm and sketch. */
+/* Bytes of a vector with its norm and sketch; such vectors' data need not be there. */
 static inline Size
-PipeannFixedMemory(int dim)
+PipeannFixedMemory(const PipeannVectors *v)
 {
-	return (dim + 2) / 2 * 2 * sizeof(int16) + sizeof(int32) +
-		PIPEANN_SKETCH * sizeof(int16);
+	Size		row = PipeannComparesStored(v) ? 0 : (v->dim + 3) / 2 * 2 * sizeof(int16);
+
+	return row + sizeof(int32) + PIPEANN_SKETCH * sizeof(int16);
 }
 
 #endif							/* PIPEANN_FIXED_H */

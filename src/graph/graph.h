@@ -6,7 +6,7 @@
  * pages' format, ids, or a server.
  *
  * Vectors have the form in which they are stored on disk. One measure serves
- * search and pruning, a squared Euclidean distance in which each metric's
+ * search and pruning. For three metrics it is a squared Euclidean distance in which their
  * order is embedded:
  *
  *	L2		|a - b|^2
@@ -16,13 +16,16 @@
  *			equally long, and inner product search Euclidean search
  *
  * so Vamana's alpha means the same everywhere (it is applied to squared
- * distances, as in the reference: 1.2 there is 1.095 on distances).
+ * distances, as in the reference: 1.2 there is 1.095 on distances). Hamming, Jaccard
+ * and Manhattan distance are themselves squared Euclidean distances in some space: the
+ * measure is what SQL calls the distance.
  */
 #ifndef PIPEANN_GRAPH_H
 #define PIPEANN_GRAPH_H
 
 #include "base/base.h"
 #include "base/team.h"
+#include "distance/distance.h"
 
 /* RobustPrune's alpha for squared distances: 1.095 on distances. */
 #define PIPEANN_ALPHA 1.2f
@@ -35,9 +38,37 @@ typedef struct PipeannVectors
 	PipeannMetric metric;
 	const char *data;			/* n vectors, stride bytes apart */
 	Size		stride;
-	const float *aux;			/* [n] for cosine and IP, NULL for L2 */
+	const float *aux;			/* [n] for cosine and IP, else NULL */
 	float		max_norm;		/* M above, for IP */
 } PipeannVectors;
+
+static inline bool
+PipeannHasAux(PipeannMetric metric)
+{
+	return metric == PIPEANN_COSINE || metric == PIPEANN_IP;
+}
+
+/* What compares two stored vectors: their distance, or inner product where there is aux. */
+static inline PipeannPairFn
+PipeannPairKernel(PipeannMetric metric, PipeannStorage storage)
+{
+	if (PipeannHasAux(metric))
+		return PipeannKernel->dot_pair[storage];
+	if (metric == PIPEANN_JACCARD)
+		return PipeannKernel->jaccard;
+	return metric == PIPEANN_L1 ? PipeannKernel->l1_pair[storage] :
+		PipeannKernel->l2_pair[storage];
+}
+
+/*
+ * Whether a build compares vectors as they are stored from the first step on, and not in
+ * fixed point (fixed.h) while it looks for candidates.
+ */
+static inline bool
+PipeannComparesStored(const PipeannVectors *v)
+{
+	return v->storage == PIPEANN_BITS || v->metric == PIPEANN_L1;
+}
 
 /* Vector i, in the storage. */
 static inline const void *
@@ -133,7 +164,7 @@ PipeannClusterMemory(void)
 
 extern bool PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
 						  PipeannVectors *reduced);
-extern Size PipeannReduceMemory(uint32 n, int dim, Size *each);
+extern Size PipeannReduceMemory(const PipeannVectors *v, Size *each);
 
 /* build.c */
 extern Size PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,

@@ -297,7 +297,7 @@ Gather(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids, int n)
 	for (int i = 0; i < n; i++)
 	{
 		s->rows[i] = PipeannFixedAt(f, ids[i]);
-		s->half_norm[i] = f->half_norm[ids[i]];
+		s->half_norm[i] = PipeannFixedNorm(f, ids[i]);
 		memcpy(s->sketch[i], f->sketch + (Size) ids[i] * PIPEANN_SKETCH,
 			   sizeof(s->sketch[i]));
 		s->limit[i] = INT32_MAX;
@@ -310,8 +310,8 @@ Gather(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids, int n)
 	for (int i = 0; i < n * s->nearest; i++)
 		s->distance[i] = INT32_MAX;
 	for (int i = 0; i < n; i += COLUMNS)
-		PipeannTilePanel(s->rows + i, Min(n - i, COLUMNS), s->dim,
-						 s->panels + (Size) i * s->dim);
+		PipeannFixedPanel(f, s->rows + i, Min(n - i, COLUMNS),
+						  s->panels + (Size) i * s->dim);
 }
 
 /* Put member b into the list of a, behind those as near. */
@@ -358,12 +358,11 @@ TakeRow(PipeannLeafSpace *s, int a, int j, uint32 near, const int32 *d)
 
 /* The tile of rows from i on and columns from j on. */
 static inline void
-TakeTile(PipeannLeafSpace *s, int i, int j, int32 *tile)
+TakeTile(PipeannLeafSpace *s, const PipeannFixed *f, int i, int j, int32 *tile)
 {
 	uint16		near[ROWS];
 
-	PipeannKernel->dot_tile(s->rows + i, s->panels + (Size) j * s->dim,
-							s->dim, tile);
+	PipeannFixedTile(f, s->rows + i, s->panels + (Size) j * s->dim, tile);
 	PipeannKernel->tile_near(s->half_norm + i, s->half_norm + j,
 							 s->limit + i, s->limit + j, tile, near);
 	for (int r = 0; r < ROWS && i + r < s->n; r++)
@@ -383,7 +382,7 @@ NoteMates(PipeannLeafSpace *s, int i, int j, const int32 *tile)
 }
 
 static void
-FindNearest(PipeannLeafSpace *s)
+FindNearest(PipeannLeafSpace *s, const PipeannFixed *f)
 {
 	int32		tile[ROWS * COLUMNS];
 
@@ -395,7 +394,7 @@ FindNearest(PipeannLeafSpace *s)
 		CHECK_FOR_INTERRUPTS();
 		for (int j = i / COLUMNS * COLUMNS; j < s->n; j += COLUMNS)
 		{
-			TakeTile(s, i, j, tile);
+			TakeTile(s, f, i, j, tile);
 			if (j == mates && j > i)
 				NoteMates(s, i, j, tile);
 		}
@@ -559,7 +558,7 @@ PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
 	Gather(s, f, ids, n);
 	for (int a = 0; a < n; a++)
 		s->bound[a] = PipeannReservoirBound(r, ids[a]);
-	FindNearest(s);
+	FindNearest(s, f);
 	NoteOffers(s, f, ids);
 	SortOffers(s, ids);
 	for (int a = 0; a < n; a++)

@@ -16,15 +16,12 @@
 void
 PipeannMeasureInit(PipeannMeasure *m, const PipeannVectors *v)
 {
-	bool		l2 = v->metric == PIPEANN_L2;
-
-	m->pair = l2 ? PipeannKernel->l2_pair[v->storage] :
-		PipeannKernel->dot_pair[v->storage];
+	m->pair = PipeannPairKernel(v->metric, v->storage);
 	m->data = v->data;
 	m->stride = v->stride;
 	m->dim = v->dim;
 	m->bytes = (int) PipeannVectorBytes(v->storage, v->dim);
-	m->aux = l2 ? NULL : v->aux;
+	m->aux = v->aux;
 	m->sum = v->metric == PIPEANN_IP;
 	m->base = m->sum ? 2.0f * v->max_norm * v->max_norm : 2.0f;
 }

@@ -7,11 +7,10 @@
 #define PIPEANN_MEASURE_H
 
 #include "graph/graph.h"
-#include "distance/distance.h"
 
 typedef struct PipeannMeasure
 {
-	PipeannPairFn pair;			/* squared L2 or inner product */
+	PipeannPairFn pair;			/* the distance, or inner product */
 	const char *data;
 	Size		stride;
 	int			dim;

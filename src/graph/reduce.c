@@ -102,13 +102,12 @@ TakeSample(PipeannTeam *team, Axes *a, const PipeannVectors *v)
 {
 	PipeannFixed f;
 
-	PipeannFixedInit(NULL, &a->scale, 1, &f);
+	PipeannFixedInit(NULL, &a->scale, v, 1, &f);
 	PipeannTeamEach(team, i, SAMPLE, BLOCK)
 	{
-		PipeannFixedSet(&f, 0, &a->scale, v,
-						(uint32) (i * v->n / SAMPLE));
+		PipeannFixedSet(&f, 0, v, (uint32) (i * v->n / SAMPLE));
 		for (int d = 0; d < a->dim; d++)
-			a->sample[(Size) d * SAMPLE + i] = f.x[d] / UNIT;
+			a->sample[(Size) d * SAMPLE + i] = PipeannFixedAt(&f, 0)[d] / UNIT;
 	}
 	PipeannFixedFree(NULL, &f);
 }
@@ -316,13 +315,13 @@ Project(PipeannTeam *team, const Axes *a, const PipeannVectors *v,
 	int16	   *panels = MakePanels(a);
 	PipeannFixed f;
 
-	PipeannFixedInit(NULL, &a->scale, RUN, &f);
+	PipeannFixedInit(NULL, &a->scale, v, RUN, &f);
 	PipeannTeamRuns(team, from, to, v->n, RUN)
 	{
 		uint32		lost = 0;
 
 		for (uint32 i = from; i < to; i++)
-			PipeannFixedSet(&f, i - from, &a->scale, v, i);
+			PipeannFixedSet(&f, i - from, v, i);
 		for (uint32 i = from; i < to; i += PIPEANN_TILE_ROWS)
 			lost += ProjectTile(&f, panels, i - from,
 								Min(to - i, PIPEANN_TILE_ROWS),
@@ -335,13 +334,14 @@ Project(PipeannTeam *team, const Axes *a, const PipeannVectors *v,
 
 /*
  * Bytes that PipeannReduce() may work with, and for each vector those of its result; 0
- * if such vectors are never reduced.
+ * if such vectors are never reduced. Their data need not be there.
  */
 Size
-PipeannReduceMemory(uint32 n, int dim, Size *each)
+PipeannReduceMemory(const PipeannVectors *v, Size *each)
 {
-	Size		row = mul_size(dim + 1, sizeof(float));
-	bool		may = n >= LEAST_VECTORS && dim >= LEAST_DIM && dim <= MOST_DIM;
+	Size		row = mul_size(v->dim + 1, sizeof(float));
+	bool		may = v->n >= LEAST_VECTORS && v->dim >= LEAST_DIM &&
+		v->dim <= MOST_DIM && !PipeannComparesStored(v);
 
 	*each = may ? AXES : 0;
 	return *each == 0 ? 0 : mul_size(row, SAMPLE + 2 * AXES) +
@@ -362,7 +362,7 @@ PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
 	Axes		a;
 	bool		suits;
 
-	(void) PipeannReduceMemory(v->n, v->dim, &stride);
+	(void) PipeannReduceMemory(v, &stride);
 	if (stride == 0)
 		return false;
 	PipeannFixedScaleInit(&a.scale, v, SEED);

@@ -57,11 +57,18 @@ PipeannTurnBack(const PipeannLayout *l, float *x)
 /* Embed a vector with this aux to out; rotated as it is stored, if wanted. */
 void
 PipeannEmbed(const PipeannIndexView *view, const float *x, float aux,
-			 bool rotated, float *out)
+			 bool rotated, void *out)
 {
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (l->storage == PIPEANN_BITS)
+	{
+		PipeannVectorFromFloat(x, l->storage, l->dim, out);
+		return;
+	}
 	EmbedVector(view, x, aux, out);
 	if (rotated)
-		Rotate(&view->meta.layout, out, false);
+		Rotate(l, out, false);
 }
 
 /*
@@ -71,10 +78,15 @@ PipeannEmbed(const PipeannIndexView *view, const float *x, float aux,
  */
 void
 PipeannEmbedAsStored(const PipeannIndexView *view, uint32 id,
-					 const PipeannSlot *slot, float *x, float *out)
+					 const PipeannSlot *slot, float *x, void *out)
 {
 	const PipeannLayout *l = &view->meta.layout;
 
+	if (l->storage == PIPEANN_BITS)
+	{
+		memcpy(out, PipeannSlotVector(l, slot), PipeannEmbeddedBytes(l));
+		return;
+	}
 	if (PipeannIsPoorlyCoded(l, slot) &&
 		PipeannChainVector(view, id, slot, x))
 		Rotate(l, x, false);
@@ -91,10 +103,36 @@ PipeannEmbedAsStored(const PipeannIndexView *view, uint32 id,
  */
 void
 PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
-				 const PipeannSlot *slot, float *x, float *out)
+				 const PipeannSlot *slot, float *x, void *out)
 {
 	PipeannEmbedAsStored(view, id, slot, x, out);
 	PipeannTurnBack(&view->meta.layout, out);
+}
+
+/* The bits of a code, x[dim] of which is work space where it is one of centroids. */
+static void
+BitsOfCode(const PipeannIndexView *view, uint32 id, float *x, uint8 *out)
+{
+	const PipeannPq *pq = &view->codes.pq;
+	const uint8 *code = PipeannCodeAt(&view->codes, id);
+
+	if (!pq->bits)
+	{
+		PipeannDecodeNode(view, id, x);
+		for (int d = 0; d < pq->dim; d++)
+			x[d] = x[d] >= 0.5f;
+		PipeannVectorFromFloat(x, PIPEANN_BITS, pq->dim, out);
+		return;
+	}
+	memset(out, 0, PipeannVectorBytes(PIPEANN_BITS, pq->dim));
+	for (int j = 0; j < pq->nsubvectors; j++)
+	{
+		int			at = pq->start[j];
+
+		out[at / 8] |= code[j] >> at % 8;
+		if (at % 8 + pq->len[j] > 8)
+			out[at / 8 + 1] |= code[j] << (8 - at % 8);
+	}
 }
 
 /*
@@ -102,7 +140,7 @@ PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
  * from its slot; no page may be locked. False if its code is not known yet.
  */
 bool
-PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
+PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, void *out)
 {
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannSlot *slot;
@@ -111,10 +149,15 @@ PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, float *out)
 	{
 		if (id >= view->codes.ncodes)
 			return false;
+		if (l->storage == PIPEANN_BITS)
+		{
+			BitsOfCode(view, id, x, out);
+			return true;
+		}
 		/* for cosine, codes are of normalised vectors */
 		PipeannDecodeNode(view, id, out);
 		if (l->metric == PIPEANN_IP)
-			out[l->dim] = NormPart(view, out);
+			((float *) out)[l->dim] = NormPart(view, out);
 		return true;
 	}
 	/* a list may name a node that is newer than our copy of the metapage */

@@ -158,14 +158,20 @@ PipeannVectorColumn(Relation index)
 }
 
 /*
- * The embedding of graph/graph.h in floats: the squared Euclidean distance
- * between embedded vectors is the graph's measure. out has
- * PipeannEmbeddedDim() elements, dim + 1 for inner product.
+ * The embedding of graph/graph.h: floats, of which there is one more for inner product, or
+ * bits. The graph's measure is their squared Euclidean distance, or the index's own.
  */
 static inline int
 PipeannEmbeddedDim(PipeannMetric metric, int dim)
 {
 	return metric == PIPEANN_IP ? dim + 1 : dim;
+}
+
+static inline Size
+PipeannEmbeddedBytes(const PipeannLayout *l)
+{
+	return l->storage == PIPEANN_BITS ? PipeannVectorBytes(PIPEANN_BITS, l->dim) :
+		mul_size(PipeannEmbeddedDim(l->metric, l->dim), sizeof(float));
 }
 
 /*

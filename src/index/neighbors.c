@@ -36,6 +36,8 @@ NewSet(const PipeannIndexView *view, int size)
 	PipeannLinkSet *set = palloc0(sizeof(PipeannLinkSet));
 
 	set->roomy_page = PIPEANN_INVALID_ID;
+	set->bytes = PipeannHasBytes(view);
+	set->pair = set->bytes ? PipeannKernel->l2_pair[PIPEANN_INT8] : PipeannEmbeddedPair(l);
 	set->dim = PipeannEmbeddedDim(l->metric, l->dim);
 	set->ids = palloc(mul_size(size, sizeof(uint32)));
 	set->dists = palloc(mul_size(size, sizeof(float)));
@@ -47,8 +49,7 @@ NewSet(const PipeannIndexView *view, int size)
 static float
 SetDistance(const PipeannLinkSet *set, const void *a, const void *b)
 {
-	return set->bytes ? PipeannKernel->l2_pair[PIPEANN_INT8] (a, b, set->dim) :
-		PipeannKernel->l2[PIPEANN_FLOAT4] (a, b, set->dim);
+	return set->pair(a, b, set->dim);
 }
 
 /* Add a node, with its distance from vector `from`. Keeps the pointers. */
@@ -147,9 +148,9 @@ SlotAtHand(const PipeannIndexView *view, PipeannSearch *search, uint32 id,
 
 /* A candidate's vector, rotated as it is stored, in memory of its own. */
 static void *
-Kept(const PipeannIndexView *view, const PipeannLinkSet *set, const float *vector)
+Kept(const PipeannIndexView *view, const PipeannLinkSet *set, const void *vector)
 {
-	Size		size = mul_size(set->dim, set->bytes ? 1 : sizeof(float));
+	Size		size = set->bytes ? (Size) set->dim : PipeannEmbeddedBytes(&view->meta.layout);
 	void	   *kept = palloc(size);
 
 	if (set->bytes)
@@ -168,17 +169,15 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 					  const float *x, float aux)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	bool		bytes = PipeannHasBytes(view);
 	int			size = view->meta.ef_construction *
-		(bytes ? 1 : MAX_CANDIDATES_FACTOR);
+		(PipeannHasBytes(view) ? 1 : MAX_CANDIDATES_FACTOR);
 	PipeannLinkSet *set = NewSet(view, size);
 	float	   *decoded = palloc(mul_size(l->dim, sizeof(float)));
-	float	   *vector = palloc(mul_size(set->dim, sizeof(float)));
+	void	   *vector = palloc(PipeannEmbeddedBytes(l));
 	char	   *buffer = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
 	const PipeannResult *result;
 	const void *self;
 
-	set->bytes = bytes;
 	set->lists = palloc(mul_size(size, PipeannListBytes(l)));
 	PipeannEmbed(view, x, aux, true, vector);
 	self = Kept(view, set, vector);
@@ -284,7 +283,7 @@ PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
  */
 typedef struct CachedVector
 {
-	float	   *vector;			/* or NULL */
+	void	   *vector;			/* embedded, or NULL */
 	bool		exact;			/* not decoded from a code */
 	bool		rotated;
 	int8	   *bytes;			/* or NULL */
@@ -340,7 +339,7 @@ FindVector(VectorCache *cache, uint32 id)
 	return PipeannIdSetGet(&cache->places, id, &at) ? &cache->vectors[at] : NULL;
 }
 
-static float *
+static void *
 TurnedBack(const VectorCache *cache, CachedVector *found)
 {
 	if (found->rotated)
@@ -359,17 +358,15 @@ AsBytes(const VectorCache *cache, const float *x)
 }
 
 /* The vector by PipeannEmbedNode(), or NULL if that has none. */
-static float *
-FloatsOf(VectorCache *cache, uint32 id)
+static void *
+EmbeddedOf(VectorCache *cache, uint32 id)
 {
-	const PipeannLayout *l = &cache->view->meta.layout;
 	CachedVector *found = FindVector(cache, id);
-	float	   *vector;
+	void	   *vector;
 
 	if (found != NULL)
 		return TurnedBack(cache, found);
-	vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
-							 sizeof(float)));
+	vector = palloc(PipeannEmbeddedBytes(&cache->view->meta.layout));
 	if (!PipeannEmbedNode(cache->view, id, cache->x, vector))
 		return NULL;
 	PutVector(cache, id, (CachedVector) {vector});
@@ -477,7 +474,7 @@ AddToSet(NewNode *node, PipeannLinkSet *set, const void *target, uint32 id)
 {
 	VectorCache *cache = node->cache;
 	void	   *vector = cache->bytes ? (void *) BytesOf(cache, id) :
-		(void *) FloatsOf(cache, id);
+		EmbeddedOf(cache, id);
 
 	if (vector == NULL)
 		return false;
@@ -517,16 +514,14 @@ KeepPlaces(PipeannListChange *edge, int degree, int tree_edges)
 static const void *
 ExactVector(VectorCache *cache, uint32 id, const PipeannSlot *slot)
 {
-	const PipeannLayout *l = &cache->view->meta.layout;
 	CachedVector *found = FindVector(cache, id);
-	float	   *vector;
+	void	   *vector;
 
 	if (found != NULL && found->exact)
 		vector = TurnedBack(cache, found);
 	else
 	{
-		vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
-								 sizeof(float)));
+		vector = palloc(PipeannEmbeddedBytes(&cache->view->meta.layout));
 		PipeannEmbedSlot(cache->view, id, slot, cache->x, vector);
 	}
 	return cache->bytes ? (const void *) AsBytes(cache, vector) : vector;
@@ -559,7 +554,6 @@ PruneFullList(NewNode *node, bool in_tree, PipeannListChange *edge)
 
 	for (int i = 0; i < degree; i++)
 		PrefetchCode(node->view, target->neighbors[i]);
-	set->bytes = node->cache->bytes;
 	for (int i = 0; i < tree_edges; i++)
 		if (!AddToSet(node, set, self, target->neighbors[i]))
 			edge->list[unknown++] = target->neighbors[i];
@@ -633,15 +627,15 @@ MeasureOthers(const NewNode *node, FullList *list)
 {
 	const PipeannLinkSet *set = node->known;
 	const uint32 *neighbors = list->edge->seen->neighbors;
-	const float *self = FloatsOf(node->cache, node->id);
+	const void *self = EmbeddedOf(node->cache, node->id);
 
 	for (int i = 0; i < list->edge->n; i++)
 		if (isinf(list->from_node[i]))
 			PrefetchCode(node->view, neighbors[i]);
 	for (int i = 0; i < list->edge->n; i++)
 	{
-		const float *other = isinf(list->from_node[i]) ?
-			FloatsOf(node->cache, neighbors[i]) : NULL;
+		const void *other = isinf(list->from_node[i]) ?
+			EmbeddedOf(node->cache, neighbors[i]) : NULL;
 
 		if (other == NULL)
 			continue;
@@ -848,10 +842,10 @@ NearestEntry(NewNode *node)
 {
 	const PipeannCodes *codes = &node->view->codes;
 	const PipeannLayout *l = &node->view->meta.layout;
-	int			dim = PipeannEmbeddedDim(l->metric, l->dim);
-	const float *self = FloatsOf(node->cache, node->id);
+	PipeannPairFn pair = PipeannEmbeddedPair(l);
+	const void *self = EmbeddedOf(node->cache, node->id);
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-	float	   *other = palloc(mul_size(dim, sizeof(float)));
+	void	   *other = palloc(PipeannEmbeddedBytes(l));
 	uint32		nearest = PIPEANN_INVALID_ID;
 	float		least = INFINITY;
 
@@ -863,7 +857,7 @@ NearestEntry(NewNode *node)
 		CHECK_FOR_INTERRUPTS();
 		if (id == node->id || !PipeannEmbedNode(node->view, id, x, other))
 			continue;
-		dist = PipeannKernel->l2[PIPEANN_FLOAT4] (self, other, dim);
+		dist = pair(self, other, PipeannEmbeddedDim(l->metric, l->dim));
 		if (dist >= least)
 			continue;
 		nearest = id;
@@ -968,8 +962,7 @@ MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 	NewNode		node = {view, id, NewVectorCache(view),
 	PipeannWantedTreeEdges(l), NIL, NULL};
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-	float	   *vector = palloc(mul_size(PipeannEmbeddedDim(l->metric, l->dim),
-										 sizeof(float)));
+	void	   *vector = palloc(PipeannEmbeddedBytes(l));
 
 	PipeannEmbedSlot(view, id, slot, x, vector);
 	PutVector(node.cache, id, (CachedVector) {vector, true});

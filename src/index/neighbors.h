@@ -17,12 +17,12 @@
 typedef struct PipeannLinkSet
 {
 	int			n;
-	int			dim;			/* of the embedded vectors */
+	PipeannPairFn pair;			/* compares the vectors, */
+	int			dim;			/* of so many elements */
 	uint32	   *ids;			/* [n] */
 	float	   *dists;			/* [n] by the graph's measure */
 	bool		bytes;			/* vectors are bytes (PipeannToBytes()) */
-	void	  **vectors;		/* [n] embedded, of dim elements; candidates rotated
-								 * as they are stored */
+	void	  **vectors;		/* [n] embedded; candidates rotated as they are stored */
 	char	   *lists;			/* [n] slots with their lists, as the search saw
 								 * them (PipeannLinkList()) */
 	int			needed;			/* ids at the front of the pruned list that
@@ -42,13 +42,17 @@ typedef struct PipeannListChange
 	bool		done;
 } PipeannListChange;
 
-/* The layout for searching neighbours. */
+/*
+ * The layout for searching neighbours: by inner product near nodes are wanted, not those of
+ * the largest products, which are always the long vectors.
+ */
 static inline PipeannLayout
 PipeannNearLayout(const PipeannLayout *l)
 {
 	PipeannLayout near = *l;
 
-	near.metric = PipeannMetrics[l->metric].near;
+	if (l->metric == PIPEANN_IP)
+		near.metric = PIPEANN_L2;
 	return near;
 }
 
@@ -66,7 +70,8 @@ PipeannListsExchange(const PipeannIndexView *view)
 	const PipeannLayout *l = &view->meta.layout;
 
 	return PipeannHasBytes(view) ||
-		(view->cache != NULL && l->max_degree >= PIPEANN_LONG_LIST &&
+		((view->cache != NULL || l->storage == PIPEANN_BITS) &&
+		 l->max_degree >= PIPEANN_LONG_LIST &&
 		 !PipeannIsSparse(l->storage) && PipeannSqBits(l->storage) == 0);
 }
 
@@ -75,6 +80,16 @@ PipeannListsExchange(const PipeannIndexView *view)
  * pages that it comes by where lists are pruned as a whole; of wide vectors pages have few.
  */
 #define PIPEANN_NEAR_PAGES 24
+
+/* What compares two embedded vectors. */
+static inline PipeannPairFn
+PipeannEmbeddedPair(const PipeannLayout *l)
+{
+	PipeannMetric metric = PipeannMetrics[l->metric].graph;
+
+	return PipeannPairKernel(PipeannHasAux(metric) ? PIPEANN_L2 : metric,
+							 l->storage == PIPEANN_BITS ? PIPEANN_BITS : PIPEANN_FLOAT4);
+}
 
 /* Bytes of a slot up to the end of its list. */
 static inline Size
@@ -118,13 +133,13 @@ extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
 
 /* embed.c */
 extern void PipeannEmbed(const PipeannIndexView *view, const float *x,
-						 float aux, bool rotated, float *out);
+						 float aux, bool rotated, void *out);
 extern void PipeannTurnBack(const PipeannLayout *l, float *x);
 extern void PipeannEmbedAsStored(const PipeannIndexView *view, uint32 id,
-								 const PipeannSlot *slot, float *x, float *out);
+								 const PipeannSlot *slot, float *x, void *out);
 extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
-							 const PipeannSlot *slot, float *x, float *out);
+							 const PipeannSlot *slot, float *x, void *out);
 extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
-							 float *x, float *out);
+							 float *x, void *out);
 
 #endif							/* PIPEANN_NEIGHBORS_H */

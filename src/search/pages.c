@@ -134,21 +134,17 @@ PipeannAddEntryPages(PipeannSearch *search)
 }
 
 /*
- * By a sum that the storage has in place of squared differences; of vectors of zeroes and
- * ones that is by how many two differ, and Jaccard distance asks how many ones they share.
+ * By a sum that the storage has in place of squared differences (of bits: by how many two
+ * differ), or Jaccard distance.
  * A function of its own leaves the other metrics without work space to set up.
  */
 static __attribute__((noinline)) float
 SumDistance(const PipeannLayout *layout, const void *query, const void *vector,
 			PipeannStorage storage)
 {
-	float		different = PipeannKernel->l2[storage] (query, vector, layout->dim);
-	float		common;
-
-	if (layout->metric != PIPEANN_JACCARD)
-		return different;
-	common = PipeannKernel->dot[storage] (query, vector, layout->dim);
-	return common > 0 ? different / (different + common) : 1;
+	return layout->metric == PIPEANN_JACCARD ?
+		PipeannKernel->jaccard(query, vector, layout->dim) :
+		PipeannKernel->l2[storage] (query, vector, layout->dim);
 }
 
 /*

@@ -285,10 +285,10 @@ typedef struct Repair
 	int			ndead;
 	uint32		cand[MAX_CANDIDATES];
 	int			ncand;
-	int			dim;			/* of embedded vectors */
 	float	   *x;				/* [layout's dim] */
-	float	   *self;			/* [dim] */
-	float	   *vectors;		/* [2 * max_degree + SPARE][dim] */
+	PipeannPairFn pair;			/* compares embedded vectors */
+	void	   *self;			/* the node's, embedded */
+	char	   *vectors;		/* [2 * max_degree + SPARE] embedded */
 	float	   *dists;			/* distances of vectors[] from the node */
 	float	   *table;			/* code distances */
 	const uint8 *codes[MAX_CANDIDATES];
@@ -425,15 +425,15 @@ GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot,
 }
 
 static float
-Distance(const Repair *r, const float *a, const float *b)
+Distance(const Repair *r, const void *a, const void *b)
 {
-	return PipeannKernel->l2[PIPEANN_FLOAT4] (a, b, r->dim);
+	return r->pair(a, b, PipeannEmbeddedDim(r->l->metric, r->l->dim));
 }
 
-static float *
+static void *
 Vector(const Repair *r, int i)
 {
-	return r->vectors + (Size) i * r->dim;
+	return r->vectors + i * PipeannEmbeddedBytes(r->l);
 }
 
 static void
@@ -445,7 +445,7 @@ LoadVector(Repair *r, int i, uint32 id)
 
 /*
  * Sort the candidates by their distances: by code, with the node's table. Without
- * codes, and for inner products, whose order is not that of the embedded
+ * codes, of bits, and for inner products, whose order is not that of the embedded
  * distance, embedded vectors are compared.
  */
 static void
@@ -453,7 +453,11 @@ RankCandidates(Repair *r)
 {
 	const PipeannCodes *codes = &r->v->view.codes;
 
-	if (r->l->metric == PIPEANN_IP || r->v->view.cache == NULL)
+	/* cosine's order is that of L2, whose distances make keys */
+	PipeannMetric metric = r->l->metric == PIPEANN_L1 ? PIPEANN_L1 : PIPEANN_L2;
+
+	if (r->l->metric == PIPEANN_IP || r->l->storage == PIPEANN_BITS ||
+		r->v->view.cache == NULL)
 		for (int i = 0; i < r->ncand; i++)
 		{
 			LoadVector(r, 0, r->cand[i]);
@@ -466,9 +470,8 @@ RankCandidates(Repair *r)
 			r->codes[i] = PipeannCodeAt(codes, r->cand[i]);
 			__builtin_prefetch(r->codes[i]);
 		}
-		/* cosine's order is that of L2, whose distances make keys */
-		PipeannPqTable(&codes->pq, PIPEANN_L2, r->self, r->table);
-		PipeannPqScan(&codes->pq, PIPEANN_L2, r->table, r->codes, r->ncand,
+		PipeannPqTable(&codes->pq, metric, r->self, r->table);
+		PipeannPqScan(&codes->pq, metric, r->table, r->codes, r->ncand,
 					  r->code_dists);
 		for (int i = 0; i < r->ncand; i++)
 			r->near[i] = PipeannKeyMake(r->code_dists[i], r->cand[i]);
@@ -595,11 +598,10 @@ NewRepair(PipeannVacuum *v)
 
 	r->v = v;
 	r->l = l;
-	r->dim = PipeannEmbeddedDim(l->metric, l->dim);
+	r->pair = PipeannEmbeddedPair(l);
 	r->x = palloc(mul_size(l->dim, sizeof(float)));
-	r->self = palloc(mul_size(r->dim, sizeof(float)));
-	r->vectors = PipeannAlloc(mul_size(mul_size(most, r->dim),
-									   sizeof(float)));
+	r->self = palloc(PipeannEmbeddedBytes(l));
+	r->vectors = PipeannAlloc(mul_size(most, PipeannEmbeddedBytes(l)));
 	r->dists = palloc(most * sizeof(float));
 	r->table = palloc(mul_size(l->pq_bytes,
 							   PIPEANN_CENTROIDS * sizeof(float)));
@@ -994,8 +996,8 @@ SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 	const PipeannLayout *l = &view->meta.layout;
 	int			dim = PipeannEmbeddedDim(l->metric, l->dim);
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-	float	   *self = palloc(mul_size(dim, sizeof(float)));
-	float	   *other = palloc(mul_size(dim, sizeof(float)));
+	void	   *self = palloc(PipeannEmbeddedBytes(l));
+	void	   *other = palloc(PipeannEmbeddedBytes(l));
 	int			n = 0;
 
 	PipeannEmbedSlot(view, id, slot, x, self);
@@ -1003,8 +1005,7 @@ SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 	{
 		if (!PipeannEmbedNode(view, slot->neighbors[i], x, other))
 			continue;
-		out[n++] = PipeannKeyMake(PipeannKernel->l2[PIPEANN_FLOAT4] (self, other,
-																	 dim),
+		out[n++] = PipeannKeyMake(PipeannEmbeddedPair(l) (self, other, dim),
 								  slot->neighbors[i]);
 	}
 	PipeannKeySort(out, n);

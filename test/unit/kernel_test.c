@@ -223,7 +223,8 @@ CheckVectors(PipeannStorage s, int dim, const void *q, const void *a,
 							tolerance * query.dot_size);
 		/* quantised vectors are rotated, which changes it */
 		good &= PipeannSqBits(s) > 0 ? CHECK(k->l1[s] == NULL) :
-			CHECK_CLOSE(k->l1[s] (q, a, dim), query.l1, tolerance * query.l1);
+			CHECK_CLOSE(k->l1[s] (q, a, dim), query.l1, tolerance * query.l1) &&
+			CHECK_CLOSE(k->l1_pair[s] (a, b, dim), pair.l1, tolerance * pair.l1);
 		if (bytes)
 		{
 			good &= CHECK(k->l2_pair[s] (a, b, dim) == (float) pair.l2);
@@ -1135,9 +1136,9 @@ CheckBits(int dim, int ones, int back)
 	{
 		bool		good = CHECK(Sets[k]->l2[PIPEANN_BITS] (query, v[1], dim) == different);
 
-		good &= CHECK(Sets[k]->dot[PIPEANN_BITS] (query, v[1], dim) == common);
 		good &= CHECK(Sets[k]->l2_pair[PIPEANN_BITS] (v[0], v[1], dim) == different);
-		good &= CHECK(Sets[k]->dot_pair[PIPEANN_BITS] (v[0], v[1], dim) == common);
+		good &= CHECK(Sets[k]->jaccard(v[0], v[1], dim) ==
+					  (common > 0 ? different / (float) (different + common) : 1));
 		memset(out, 77, dim * sizeof(float));
 		Sets[k]->to_float[PIPEANN_BITS] (v[1], dim, out);
 		good &= CHECK(memcmp(out, x[1], dim * sizeof(float)) == 0);

@@ -62,7 +62,7 @@ MakeVectors(Index *index, uint32 n, uint64 random)
 	v->n = n;
 	v->dim = l->dim;
 	v->storage = l->storage;
-	v->metric = PipeannMetrics[l->metric].embedding;
+	v->metric = PipeannMetrics[l->metric].graph;
 	v->stride = l->dim * PipeannElementSize(l->storage);
 	v->data = PipeannAlloc(v->n * v->stride);
 	for (uint32 i = 0; i < n; i++)
