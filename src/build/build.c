@@ -786,7 +786,7 @@ MakeCodes(BuildState *state)
 		PipeannCodebookWrite(&coding, &map);
 	PipeannCodesWrite(team, &coding, &map, nodes);
 	StartPhase(state, PHASE_ENTRY, PipeannEntryCount(n), PIPEANN_ENTRY_STEPS);
-	PipeannEntriesWrite(team, &coding, meta, &map, nodes, meta->root);
+	PipeannEntriesWrite(team, &coding, meta, &map, nodes);
 	PipeannCodingPublish(&coding, meta, n);
 	PipeannCodingFree(team, &coding);
 	if (PipeannTeamLeads(team))

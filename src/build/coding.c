@@ -553,11 +553,11 @@ NextEntryFirst(const PipeannMeta *meta, uint32 count)
 }
 
 /*
- * Choose the nodes of the entry graph: the root, and one of every so many ids,
- * so that they are spread over pages and so over space. Returns how many.
+ * Choose the nodes of the entry graph: one of every so many ids, so that they are
+ * spread over pages and so over space. Returns how many.
  */
 static uint32
-EntrySample(const PipeannNodes *nodes, uint32 root, uint32 *sample)
+EntrySample(const PipeannNodes *nodes, uint32 *sample)
 {
 	uint32		want = PipeannEntryCount(nodes->vectors.n);
 	uint32		n = 0;
@@ -567,8 +567,6 @@ EntrySample(const PipeannNodes *nodes, uint32 root, uint32 *sample)
 		uint64		from = (uint64) i * nodes->ids / want;
 		uint64		to = (uint64) (i + 1) * nodes->ids / want;
 
-		if (from <= root && root < to)
-			from = root;
 		while (from < to && nodes->node_of_id[from] == PIPEANN_INVALID_ID)
 			from++;
 		if (from < to)
@@ -639,14 +637,14 @@ PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k, const PipeannMeta *meta,
 void
 PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
 					const PipeannMeta *meta, const PipeannExtentMap *map,
-					const PipeannNodes *nodes, uint32 root)
+					const PipeannNodes *nodes)
 {
 	uint32		want = PipeannEntryCount(nodes->vectors.n);
 	uint32	   *sample = PipeannTeamArray(team, uint32, (Size) want + 1);
 
 	/* behind the sample stands how many they are */
 	if (PipeannTeamLeads(team))
-		sample[want] = EntrySample(nodes, root, sample);
+		sample[want] = EntrySample(nodes, sample);
 	PipeannTeamMeet(team);
 	PipeannEntryWrite(team, k, meta, map, nodes, sample, sample[want]);
 	PipeannTeamFree(team, sample);
@@ -687,7 +685,7 @@ CodingExtents(const PipeannCoding *k, const PipeannMeta *meta, uint32 ids,
 			  Extents *extents)
 {
 	const PipeannLayout *l = &k->layout;
-	uint32		entries = PipeannEntryCount(ids) + 1;	/* the root */
+	uint32		entries = PipeannEntryCount(ids);
 
 	extents[0] = (Extents) {
 		PIPEANN_CODEBOOK,

@@ -92,7 +92,7 @@ extern void PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k,
 extern void PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
 								const PipeannMeta *meta,
 								const PipeannExtentMap *map,
-								const PipeannNodes *nodes, uint32 root);
+								const PipeannNodes *nodes);
 
 /* Nodes have at most so many neighbours in an entry graph. */
 #define PIPEANN_ENTRY_DEGREE 16

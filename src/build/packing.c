@@ -27,16 +27,9 @@ typedef struct GraphWriter
 
 	/* set by WriteGraph() */
 	char	   *page;			/* payloads of one graph page */
-	uint8	   *tree_edges;		/* [nodes] spanning-tree edges of each */
 	uint32	   *run_ext;		/* [runs] id of each run's first overflow slot */
 	uint32		next_ext;		/* the overflow slot to be written next */
 } GraphWriter;
-
-/*
- * A list starts with so many spanning-tree edges if that is enough to reach
- * every node: then there is room for those of parents that die.
- */
-#define FEW_TREE_EDGES 4
 
 /* Graph pages of nodes written at once by one member. */
 #define PAGE_RUN 64
@@ -278,7 +271,6 @@ FillNode(const GraphWriter *w, uint32 node, PipeannSlot *slot,
 		const uint32 *list = PipeannNeighbors(graph, node);
 
 		slot->degree = Min(graph->degree[node], l->max_degree);
-		slot->tree_edges = w->tree_edges[node];
 		for (int i = 0; i < slot->degree; i++)
 			slot->neighbors[i] = nodes->id_of_node[list[i]];
 	}
@@ -454,23 +446,16 @@ WriteExtPages(GraphWriter *w)
 
 /*
  * Write nodes to the first node_pages graph pages, and overflow slots to those
- * behind them. Moves the spanning-tree edges of the graph's
- * lists to the front. Not WAL-logged. All members call.
+ * behind them. Not WAL-logged. All members call.
  */
 static void
 WriteGraph(PipeannTeam *team, GraphWriter *w)
 {
-	if (w->graph != NULL)
-	{
-		w->tree_edges = PipeannTeamAlloc(team, w->nodes->vectors.n);
-		PipeannGraphSpan(team, w->graph, FEW_TREE_EDGES, w->tree_edges);
-	}
 	w->page = palloc0((Size) w->layout->node_pages * PIPEANN_PAYLOAD);
 	WriteNodePages(team, w);
 	if (PipeannTeamLeads(team))
 		WriteExtPages(w);
 	pfree(w->page);
-	PipeannTeamFree(team, w->tree_edges);
 }
 
 /* Pages that nodes take without overflow slots. */
@@ -514,7 +499,6 @@ PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
 	if (PipeannTeamLeads(team))
 		PipeannAssignIds(l, l->fill, nodes, order);
 	PipeannTeamMeet(team);
-	meta->root = graph != NULL ? nodes->id_of_node[graph->medoid] : 0;
 	meta->nodes = meta->packed_nodes = nodes->vectors.n;
 	WriteGraph(team, &w);
 	PipeannExtentMapFree(&map);

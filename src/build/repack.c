@@ -55,7 +55,7 @@ typedef struct Repacking
 
 	/* until the pages are written */
 	PipeannLoadedNodes *g;
-	PipeannGraph *graph;		/* made anew of these, without a spanning tree */
+	PipeannGraph *graph;		/* made anew of these */
 	bool		joins;			/* rows that are taken join a node that has a code */
 	bool		any;			/* joined[] has any */
 	uint8		joined[PIPEANN_MAX_ATTRIBUTE_BYTES];	/* attribute code of these */
@@ -183,34 +183,24 @@ IsSuperseded(const Repacking *s, uint32 old, uint32 neighbor)
 }
 
 /*
- * Spanning-tree edges are those of the old node, so that all that could be reached can be. So
- * are edges to nodes that are not in the new graph, whose own edges stay whole; of a node
- * without rows only what the spanning tree needs is kept. While the spanning tree does not
- * lead to every node, as VACUUM was interrupted, all edges are.
+ * Edges to nodes that are not in the new graph are those of the old node. While VACUUM is
+ * interrupted, and of nodes without rows, all are.
  */
 static void
 FillList(Repacking *s, uint32 old, const PipeannSlot *in, PipeannSlot *slot)
 {
-	const PipeannLayout *from = &s->view->meta.layout;
-	int			tree_edges = PipeannSlotTreeEdges(from, in);
-	int			degree = PipeannSlotIsLive(in) || s->keep_lists ?
-		PipeannSlotDegree(from, in) : tree_edges;
+	int			degree = PipeannSlotDegree(&s->view->meta.layout, in);
 
-	slot->flags = (slot->flags & ~PIPEANN_SLOT_UNLINKED) |
-		(in->flags & PIPEANN_SLOT_UNLINKED);
-	slot->degree = slot->tree_edges = 0;
+	slot->degree = 0;
 	for (int i = 0; i < degree; i++)
 	{
 		uint32		id;
 
-		if (i >= tree_edges && IsSuperseded(s, old, in->neighbors[i]))
+		if (PipeannSlotIsLive(in) && IsSuperseded(s, old, in->neighbors[i]))
 			continue;
 		id = NewId(s, old, in->neighbors[i]);
-		if (id == PIPEANN_INVALID_ID)
-			continue;
-		slot->neighbors[slot->degree++] = id;
-		if (i < tree_edges)
-			slot->tree_edges++;
+		if (id != PIPEANN_INVALID_ID)
+			slot->neighbors[slot->degree++] = id;
 	}
 }
 
@@ -506,19 +496,15 @@ NoteIds(Repacking *s)
 	}
 	foreach(cell, g->others)
 		PipeannNoteChange(s->changes, lfirst_oid(cell));
-	/* it may be without rows */
-	PipeannNoteChange(s->changes, s->view->meta.root);
 }
 
-/* Link the nodes as a build does. The root is where it was, as far as it has rows. */
+/* Link the nodes as a build does. */
 static void
 Link(PipeannTeam *team, Repacking *s)
 {
 	const PipeannMeta *meta = &s->view->meta;
 	PipeannLoadedNodes *g = s->g;
 	PipeannGraphParams params = GraphParams(meta);
-	uint32		root = meta->root < g->ids ? g->node_of_id[meta->root] :
-		PIPEANN_INVALID_ID;
 
 	if (g->nodes.vectors.n > 1)
 		s->graph = PipeannGraphBuild(team, &g->nodes.near, g->clusters, &params);
@@ -528,8 +514,6 @@ Link(PipeannTeam *team, Repacking *s)
 		s->graph->degree[0] = 0;
 	}
 	PipeannClustersFree(team, g->clusters);
-	if (root != PIPEANN_INVALID_ID)
-		s->graph->medoid = root;
 }
 
 /* Give the nodes ids in packed order. */
@@ -586,8 +570,7 @@ WriteGeneration(PipeannTeam *team, Repacking *s)
 
 	PipeannCodebookWrite(&s->coding, view->map);
 	PipeannCodesWrite(team, &s->coding, view->map, nodes);
-	PipeannEntriesWrite(team, &s->coding, &view->meta, view->map, nodes,
-						nodes->id_of_node[s->graph->medoid]);
+	PipeannEntriesWrite(team, &s->coding, &view->meta, view->map, nodes);
 }
 
 /* Make edges, codes, and a place for each node. False if there is to be no packing. */
@@ -792,16 +775,13 @@ ChangeNode(Repacking *s, uint32 old, const PipeannSlot *in,
 	now = update.slot;
 	if (s->linked[old] && PipeannSlotIsLive(in))
 		AddEdges(&s->next.meta.layout, slot, now->neighbors, now->degree);
-	if (((now->flags ^ slot->flags) & PIPEANN_SLOT_UNLINKED) == 0 &&
-		now->degree == slot->degree && now->tree_edges == slot->tree_edges &&
+	if (now->degree == slot->degree &&
 		memcmp(now->neighbors, slot->neighbors,
 			   slot->degree * sizeof(uint32)) == 0)
 		PipeannPageAbort(&update);
 	else
 	{
-		now->flags = (now->flags & ~PIPEANN_SLOT_UNLINKED) | slot->flags;
 		now->degree = slot->degree;
-		now->tree_edges = slot->tree_edges;
 		memcpy(now->neighbors, slot->neighbors, slot->degree * sizeof(uint32));
 		PipeannPageEnd(&update);
 	}
@@ -856,7 +836,6 @@ MoveExtents(const Repacking *s, PipeannMeta *moved)
 	PipeannExtentsMove(s->view->index, to, s->map_unusable, moved);
 }
 
-/* False if the root has no place, which does not happen. */
 static bool
 Publish(void *arg)
 {
@@ -867,9 +846,6 @@ Publish(void *arg)
 
 	PIPEANN_PAUSE("repack-written");
 	MoveExtents(s, moved);
-	if (moved->root >= s->changes->ids ||
-		s->new_id[moved->root] == PIPEANN_INVALID_ID)
-		return false;
 	PipeannMetaBegin(s->view->index, &update);
 	meta = update.meta;
 	PipeannExtentsMoved(meta, moved);
@@ -878,7 +854,6 @@ Publish(void *arg)
 	meta->packings++;
 	meta->free_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
 	meta->graph_pages = s->next.meta.graph_pages;
-	meta->root = s->new_id[meta->root];
 	meta->nodes = meta->packed_nodes = s->next.meta.nodes;
 	meta->came = 0;
 	meta->changes_handle = DSM_HANDLE_INVALID;

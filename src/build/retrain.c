@@ -137,12 +137,12 @@ StartSamples(Retraining *r)
 	v->storage = l->storage;
 	v->metric = PipeannMetrics[l->metric].graph;
 	v->stride = stride;
-	r->data = PipeannAlloc(mul_size(r->most_entries + 1, stride));
-	r->aux = PipeannArray(float, r->most_entries + 1);
+	r->data = PipeannAlloc(mul_size(r->most_entries, stride));
+	r->aux = PipeannArray(float, r->most_entries);
 	v->data = r->data;
 	v->aux = PipeannHasAux(v->metric) ? r->aux : NULL;
 	v->max_norm = meta->max_norm;
-	r->entries.id_of_node = PipeannArray(uint32, r->most_entries + 1);
+	r->entries.id_of_node = PipeannArray(uint32, r->most_entries);
 }
 
 /* NULL if the node has no row in its slot. */
@@ -192,8 +192,7 @@ TakeEntryNode(Retraining *r, uint32 id, const PipeannSlot *slot)
 
 /*
  * Both samples are spread evenly: the training samples over the nodes, the
- * entry nodes over the ids, so over the pages and over space. The root is an
- * entry node in any case.
+ * entry nodes over the ids, so over the pages and over space.
  */
 static void
 SampleNode(uint32 id, const PipeannSlot *slot, void *arg)
@@ -215,7 +214,7 @@ SampleNode(uint32 id, const PipeannSlot *slot, void *arg)
 		r->nsamples++;
 	}
 	r->seen++;
-	if (id == r->view.meta.root || r->entries.vectors.n < entries)
+	if (r->entries.vectors.n < entries)
 		TakeEntryNode(r, id, slot);
 }
 

@@ -227,13 +227,11 @@ PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
  * would be n * n / 2, and the list remains full.
  *
  * from_target[], from_node[]: the neighbours' distances, infinite where they are not known;
- * own: the node's from target. The first `forced` stay. Returns the place of the neighbour, or
- * PIPEANN_SUPERFLUOUS if by RobustPrune's rule a nearer one makes the node so, or
- * PIPEANN_UNDECIDED.
+ * own: the node's from target. Returns the place of the neighbour, or PIPEANN_SUPERFLUOUS if
+ * by RobustPrune's rule a nearer one makes the node so, or PIPEANN_UNDECIDED.
  */
 int
-PipeannGivesWay(const float *from_target, const float *from_node, int n, int forced,
-				float own)
+PipeannGivesWay(const float *from_target, const float *from_node, int n, float own)
 {
 	int			place = PIPEANN_UNDECIDED;
 	float		most = 0;
@@ -242,7 +240,7 @@ PipeannGivesWay(const float *from_target, const float *from_node, int n, int for
 	{
 		if (from_target[i] <= own && PIPEANN_ALPHA * from_node[i] <= own)
 			return PIPEANN_SUPERFLUOUS;
-		if (i < forced || !(from_target[i] > own) || isinf(from_node[i]) ||
+		if (!(from_target[i] > own) || isinf(from_node[i]) ||
 			from_target[i] <= most * from_node[i])
 			continue;
 		most = from_target[i] / Max(from_node[i], FLT_MIN);
@@ -665,8 +663,7 @@ BuildAtOnce(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 /*
  * Build the graph (src/README, "build/: CREATE INDEX"). In it every node has at
  * least one neighbour if n > 1, no node is its own neighbour, no list has a
- * duplicate, every node can be reached from the medoid, and nearly every one
- * from a node near it. clusters may be NULL. All members call.
+ * duplicate, and an edge from a near node leads to nearly every one. clusters may be NULL. All members call.
  */
 PipeannGraph *
 PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,

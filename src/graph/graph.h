@@ -181,7 +181,7 @@ extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 							   PipeannPruneDistance distance, void *arg,
 							   uint32 *out);
 extern int	PipeannGivesWay(const float *from_target, const float *from_node,
-							int n, int forced, float own);
+							int n, float own);
 extern PipeannGraph *PipeannEntryGraphBuild(PipeannTeam *team,
 											const PipeannVectors *vectors,
 											const uint32 *ids, uint32 n_sample,
@@ -190,14 +190,12 @@ extern PipeannGraph *PipeannEntryGraphBuild(PipeannTeam *team,
 /* reach.c */
 extern void PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 								const PipeannVectors *vectors);
-extern void PipeannGraphSpan(PipeannTeam *team, PipeannGraph *graph, int most,
-							 uint8 *tree_edges);
 
 /* Bytes of memory that it needs for n nodes. */
 static inline Size
 PipeannReachMemory(uint32 n)
 {
-	return mul_size(n, 4 * sizeof(uint32) + 1);
+	return mul_size(n, 2 * sizeof(uint32) + 1);
 }
 
 /* place.c */

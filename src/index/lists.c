@@ -1,6 +1,6 @@
 /*
  * lists.c
- *		Writing planned neighbour lists to pages; whether edges lead to a node.
+ *		Writing planned neighbour lists to pages.
  */
 #include "postgres.h"
 
@@ -13,7 +13,6 @@ IsAsSeen(const PipeannLayout *l, const PipeannSlot *slot,
 		 const PipeannSlot *seen)
 {
 	return PipeannSlotIsNode(slot) && slot->degree == seen->degree &&
-		slot->tree_edges == seen->tree_edges &&
 		memcmp(slot->neighbors, seen->neighbors,
 			   PipeannSlotDegree(l, seen) * sizeof(uint32)) == 0;
 }
@@ -31,7 +30,6 @@ ChangePage(const PipeannLayout *l, Page page, PipeannListChange *edges, int n)
 			continue;
 		memcpy(slot->neighbors, edges[i].list, edges[i].n * sizeof(uint32));
 		slot->degree = edges[i].n;
-		slot->tree_edges = edges[i].tree_edges;
 		edges[i].done = true;
 	}
 }
@@ -159,34 +157,4 @@ PipeannChangeLists(const PipeannIndexView *view, PipeannListChange *changes,
 		CHECK_FOR_INTERRUPTS();
 		done += ApplyToPages(view, changes + done, n - done, strategy);
 	}
-}
-
-/*
- * Whether spanning-tree edges lead to a node, of which slot is a copy: unless its insert
- * was interrupted. The slot says so; that any edge leads to it does not, as nodes that
- * were inserted later may have found it on its page. Indexes of earlier versions do not
- * say it: there a neighbour that leads back is taken for a sign. Nearly every node has
- * one, mostly its first, so this reads little.
- */
-bool
-PipeannIsLinked(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannSlot *other;
-	bool		linked = false;
-
-	if (slot->flags & PIPEANN_SLOT_UNLINKED)
-		return false;
-	other = PipeannSlotAlloc(l);
-	for (int i = 0; i < PipeannSlotDegree(l, slot) && !linked; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (slot->neighbors[i] >= PipeannViewIds(view))
-			continue;
-		PipeannSlotCopy(view, slot->neighbors[i], other);
-		linked = PipeannSlotIsNode(other) &&
-			PipeannListHas(other->neighbors, PipeannSlotDegree(l, other), id);
-	}
-	pfree(other);
-	return linked;
 }

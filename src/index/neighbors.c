@@ -2,7 +2,7 @@
  * neighbors.c
  *		Choosing a node's neighbours, and making the edges that lead to it.
  *
- * src/README, "insert/", tells how, and what spanning-tree edges are for.
+ * src/README, "insert/", tells how.
  */
 #include "postgres.h"
 
@@ -404,10 +404,6 @@ typedef struct NewNode
 	const PipeannIndexView *view;
 	uint32		id;
 	VectorCache *cache;
-	int			max_tree_edges; /* a list with so many spanning-tree edges
-								 * takes no more */
-	List	   *unlinked;		/* ids of nodes that cannot be its parent: no
-								 * edges lead to them */
 	const PipeannLinkSet *known;	/* nodes near it, or NULL */
 	PipeannIdSet ranks;			/* their positions in known by id */
 } NewNode;
@@ -415,10 +411,9 @@ typedef struct NewNode
 /* What may be done to target's list to have the edge. */
 typedef enum Effort
 {
-	PIPEANN_IF_THERE,			/* an existing edge joins the spanning tree */
 	PIPEANN_IF_ROOM,			/* a full list stays as it is */
 	PIPEANN_PRUNE,				/* pruning a full list may drop it */
-	PIPEANN_AS_TREE_EDGE		/* the edge is kept, as a spanning-tree edge */
+	PIPEANN_FORCE				/* the edge is made whatever pruning finds */
 } Effort;
 
 /*
@@ -440,31 +435,6 @@ typedef enum Effort
  */
 #define FilledLength(l) ((l)->max_degree * 3 / 4)
 
-/* The position of an id in a slot's list, or -1. */
-static int
-ListFind(const PipeannLayout *l, const PipeannSlot *slot, uint32 id)
-{
-	int			degree = PipeannSlotDegree(l, slot);
-
-	for (int i = 0; i < degree; i++)
-		if (slot->neighbors[i] == id)
-			return i;
-	return -1;
-}
-
-/*
- * Move the edge at position `at` behind the spanning-tree edges, as one of
- * them.
- */
-static void
-JoinTree(PipeannListChange *edge, int at)
-{
-	uint32		id = edge->list[at];
-
-	edge->list[at] = edge->list[edge->tree_edges];
-	edge->list[edge->tree_edges++] = id;
-}
-
 /*
  * Add a neighbour of target to the set to be pruned. False if its code is not
  * known yet.
@@ -484,11 +454,10 @@ AddToSet(NewNode *node, PipeannLinkSet *set, const void *target, uint32 id)
 
 /*
  * Order a pruned list so that the page changes least: neighbours that stay
- * keep their places, new ones fill the gaps. Spanning-tree edges, which all
- * stay, come first, a new one behind them.
+ * keep their places, new ones fill the gaps.
  */
 static void
-KeepPlaces(PipeannListChange *edge, int degree, int tree_edges)
+KeepPlaces(PipeannListChange *edge, int degree)
 {
 	const uint32 *old = edge->seen->neighbors;
 	uint32	   *list = palloc(edge->n * sizeof(uint32));
@@ -507,7 +476,6 @@ KeepPlaces(PipeannListChange *edge, int degree, int tree_edges)
 	}
 	memcpy(edge->list, list, edge->n * sizeof(uint32));
 	pfree(list);
-	edge->tree_edges = tree_edges;
 }
 
 /* The exact vector of a node with this slot, which a candidate has already. */
@@ -537,45 +505,6 @@ PrefetchCode(const PipeannIndexView *view, uint32 id)
 }
 
 /*
- * Compute a full list that the node joins. Spanning-tree edges, and neighbours
- * whose code is not known yet, stay.
- */
-static void
-PruneFullList(NewNode *node, bool in_tree, PipeannListChange *edge)
-{
-	const PipeannLayout *l = &node->view->meta.layout;
-	const PipeannSlot *target = edge->seen;
-	int			degree = PipeannSlotDegree(l, target);
-	int			tree_edges = PipeannSlotTreeEdges(l, target);
-	PipeannLinkSet *set = NewSet(node->view, degree + 1);
-	const void *self = ExactVector(node->cache, edge->target, target);
-	int			unknown = 0;
-	int			forced;
-
-	for (int i = 0; i < degree; i++)
-		PrefetchCode(node->view, target->neighbors[i]);
-	for (int i = 0; i < tree_edges; i++)
-		if (!AddToSet(node, set, self, target->neighbors[i]))
-			edge->list[unknown++] = target->neighbors[i];
-	if (in_tree)
-		(void) AddToSet(node, set, self, node->id);
-	forced = set->n;
-	for (int i = tree_edges; i < degree; i++)
-		if (!AddToSet(node, set, self, target->neighbors[i]))
-			edge->list[unknown++] = target->neighbors[i];
-	if (!in_tree)
-		(void) AddToSet(node, set, self, node->id);
-	edge->n = unknown +
-		PruneSet(set, forced, l->max_degree - unknown,
-				 FilledLength(l) - unknown, edge->list + unknown);
-	KeepPlaces(edge, degree, tree_edges);
-	pfree(set->ids);
-	pfree(set->dists);
-	pfree(set->vectors);
-	pfree(set);
-}
-
-/*
  * See a slot's list, as an edge is tried again, or for the first time: then as the search saw
  * it, without the rest of the slot. If it has changed since, the edge is not made, and tried
  * again.
@@ -590,6 +519,54 @@ SeeList(const NewNode *node, uint32 target, bool again, PipeannSlot *slot)
 		memcpy(slot, PipeannLinkList(l, node->known, at), PipeannListBytes(l));
 	else
 		PipeannSlotCopy(node->view, target, slot);
+}
+
+/* Whether a node's first neighbour, mostly its nearest one, is target. */
+static bool
+IsLedToFirst(const NewNode *node, uint32 id, uint32 target)
+{
+	const PipeannLayout *l = &node->view->meta.layout;
+	PipeannSlot *slot;
+	bool		first;
+
+	if (id >= PipeannViewIds(node->view))
+		return true;
+	slot = PipeannSlotAlloc(l);
+	SeeList(node, id, false, slot);
+	first = PipeannSlotIsNode(slot) && PipeannSlotDegree(l, slot) > 0 &&
+		slot->neighbors[0] == target;
+	pfree(slot);
+	return first;
+}
+
+/*
+ * Compute a full list that the node joins. Neighbours whose code is not known yet stay,
+ * and so does the node if it is forced.
+ */
+static void
+PruneFullList(NewNode *node, bool forced, PipeannListChange *edge)
+{
+	const PipeannLayout *l = &node->view->meta.layout;
+	const PipeannSlot *target = edge->seen;
+	int			degree = PipeannSlotDegree(l, target);
+	PipeannLinkSet *set = NewSet(node->view, degree + 1);
+	const void *self = ExactVector(node->cache, edge->target, target);
+	int			unknown = 0;
+
+	for (int i = 0; i < degree; i++)
+		PrefetchCode(node->view, target->neighbors[i]);
+	(void) AddToSet(node, set, self, node->id);
+	for (int i = 0; i < degree; i++)
+		if (!AddToSet(node, set, self, target->neighbors[i]))
+			edge->list[unknown++] = target->neighbors[i];
+	edge->n = unknown +
+		PruneSet(set, forced ? 1 : 0, l->max_degree - unknown,
+				 FilledLength(l) - unknown, edge->list + unknown);
+	KeepPlaces(edge, degree);
+	pfree(set->ids);
+	pfree(set->dists);
+	pfree(set->vectors);
+	pfree(set);
 }
 
 /* The neighbours of a full list: their distances from its node, target, and from the new one. */
@@ -644,21 +621,31 @@ MeasureOthers(const NewNode *node, FullList *list)
 	}
 }
 
+/* The edge from its nearest neighbour may be the only one that leads to a node: it stays. */
 static int
-GivesWay(const NewNode *node, const FullList *list)
+GivesWay(const NewNode *node, FullList *list)
 {
-	return PipeannGivesWay(list->from_target, list->from_node, list->edge->n,
-						   list->edge->tree_edges, node->known->dists[list->target]);
+	int			place;
+
+	do
+	{
+		place = PipeannGivesWay(list->from_target, list->from_node, list->edge->n,
+								node->known->dists[list->target]);
+		if (place < 0 || !IsLedToFirst(node, list->edge->seen->neighbors[place],
+									   list->edge->target))
+			return place;
+		list->from_node[place] = INFINITY;
+	} while (true);
 }
 
 /*
  * The place that the node takes in a full list: to prune such a list takes longer than all
  * else of an edge. Candidates decide it if they can. If not, neighbours of wide vectors stay,
  * as they are far from the node and their codes are long, and others are looked at. If none
- * gives way the node is left out.
+ * gives way the node is left out, or if it is forced the list is pruned.
  */
 static int
-PlaceInFull(const NewNode *node, bool in_tree, const PipeannListChange *edge)
+PlaceInFull(const NewNode *node, bool forced, const PipeannListChange *edge)
 {
 	FullList	list;			/* of 2 kB, so not zeroed */
 	int			place;
@@ -675,81 +662,58 @@ PlaceInFull(const NewNode *node, bool in_tree, const PipeannListChange *edge)
 		place = GivesWay(node, &list);
 	}
 	if (place < 0)
-		return in_tree ? PIPEANN_UNDECIDED : PIPEANN_SUPERFLUOUS;
+		return forced ? PIPEANN_UNDECIDED : PIPEANN_SUPERFLUOUS;
 	return place;
 }
 
 /*
- * Plan a full list that the node joins, by PlaceInFull() if that has decided. Returns its
- * place, or PIPEANN_SUPERFLUOUS.
+ * Plan a full list that the node joins, by PlaceInFull() if that has decided. False if
+ * there is to be no edge.
  */
-static int
-JoinFull(NewNode *node, bool in_tree, int place, PipeannListChange *edge)
+static bool
+JoinFull(NewNode *node, bool forced, int place, PipeannListChange *edge)
 {
 	if (place >= 0)
-	{
-		memcpy(edge->list, edge->seen->neighbors, edge->n * sizeof(uint32));
 		edge->list[place] = node->id;
-	}
 	if (place != PIPEANN_UNDECIDED)
-		return place;
-	PruneFullList(node, in_tree, edge);
-	for (int i = 0; i < edge->n; i++)
-		if (edge->list[i] == node->id)
-			return i;
-	return PIPEANN_SUPERFLUOUS;
+		return place >= 0;
+	PruneFullList(node, forced, edge);
+	return PipeannListHas(edge->list, edge->n, node->id);
 }
 
 /*
  * Plan an edge from target, again or for the first time. False if there is to be none:
- * pruning finds it superfluous, target has all the spanning-tree edges that it may have, or
- * target is no node.
+ * pruning finds it superfluous, or target is no node.
  */
 static bool
 PlanEdge(NewNode *node, uint32 target, Effort effort, bool again,
 		 PipeannListChange *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
-	bool		in_tree = effort == PIPEANN_AS_TREE_EDGE ||
-		effort == PIPEANN_IF_THERE;
-	int			at;
+	bool		forced = effort == PIPEANN_FORCE;
+	int			place;
 
 	edge->target = target;
 	edge->done = false;
 	SeeList(node, target, again, edge->seen);
-	if (!PipeannSlotIsNode(edge->seen) || target == node->id ||
-		(in_tree && PipeannSlotTreeEdges(l,
-										 edge->seen) >= node->max_tree_edges))
+	if (!PipeannSlotIsNode(edge->seen) || target == node->id)
 		return false;
 	edge->n = PipeannSlotDegree(l, edge->seen);
-	edge->tree_edges = PipeannSlotTreeEdges(l, edge->seen);
-	at = ListFind(l, edge->seen, node->id);
-	if (at < 0 && effort == PIPEANN_IF_THERE)
-		return false;
-	if (at < 0 && edge->n == l->max_degree)
+	memcpy(edge->list, edge->seen->neighbors, edge->n * sizeof(uint32));
+	if (PipeannListHas(edge->list, edge->n, node->id))
+		return true;
+	if (edge->n < l->max_degree)
 	{
-		if (effort == PIPEANN_IF_ROOM)
-			return false;
-		at = PlaceInFull(node, in_tree, edge);
-		/* pruning takes the whole slot, which may have changed */
-		if (at == PIPEANN_UNDECIDED && !again)
-			return PlanEdge(node, target, effort, true, edge);
-		at = JoinFull(node, in_tree, at, edge);
-		if (at == PIPEANN_SUPERFLUOUS)
-			return false;
-		if (in_tree)
-			JoinTree(edge, at);
+		edge->list[edge->n++] = node->id;
 		return true;
 	}
-	memcpy(edge->list, edge->seen->neighbors, edge->n * sizeof(uint32));
-	if (at < 0)
-	{
-		at = edge->n++;
-		edge->list[at] = node->id;
-	}
-	if (in_tree && at >= edge->tree_edges)
-		JoinTree(edge, at);
-	return true;
+	if (effort == PIPEANN_IF_ROOM)
+		return false;
+	place = PlaceInFull(node, forced, edge);
+	/* pruning takes the whole slot, which may have changed */
+	if (place == PIPEANN_UNDECIDED && !again)
+		return PlanEdge(node, target, effort, true, edge);
+	return JoinFull(node, forced, place, edge);
 }
 
 static void
@@ -761,8 +725,7 @@ InitEdge(const PipeannLayout *l, PipeannListChange *edge)
 
 /*
  * Make one edge, and try again while other backends change the list. False if
- * there is to be none; for a spanning-tree edge, which is made if there is any
- * room, this means that target cannot take it.
+ * there is to be none.
  */
 static bool
 LinkBack(NewNode *node, uint32 target, Effort effort)
@@ -770,7 +733,7 @@ LinkBack(NewNode *node, uint32 target, Effort effort)
 	PipeannListChange edge;
 
 	InitEdge(&node->view->meta.layout, &edge);
-	for (int i = 0; i < MAX_TRIES || effort == PIPEANN_AS_TREE_EDGE; i++)
+	for (int i = 0; i < MAX_TRIES || effort == PIPEANN_FORCE; i++)
 	{
 		if (!PlanEdge(node, target, effort, true, &edge))
 			return false;
@@ -780,61 +743,6 @@ LinkBack(NewNode *node, uint32 target, Effort effort)
 	}
 	return false;
 }
-
-/*
- * Let the node lead to another, in place of its last edge if its list is full.
- * False if that has spanning-tree edges only.
- */
-static bool
-LeadTo(const PipeannIndexView *view, uint32 id, uint32 other)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannPageUpdate update;
-	PipeannSlot *slot;
-	bool		known;
-	bool		full;
-
-	PipeannSlotBegin(view, id, &update);
-	slot = update.slot;
-	known = other == id || ListFind(l, slot, other) >= 0;
-	full = PipeannSlotDegree(l, slot) == l->max_degree;
-	if (known || (full && PipeannSlotTreeEdges(l, slot) == l->max_degree))
-	{
-		PipeannPageAbort(&update);
-		return known;
-	}
-	if (!full)
-		slot->degree++;
-	slot->neighbors[slot->degree - 1] = other;
-	PipeannPageEnd(&update);
-	return true;
-}
-
-/*
- * Make the edge in place of the last one of a full list, and let the node lead
- * to where that led, so that nothing is cut off.
- */
-static bool
-TakePlace(NewNode *node, PipeannListChange *edge)
-{
-	const PipeannLayout *l = &node->view->meta.layout;
-	int			n = PipeannSlotDegree(l, edge->seen);
-	int			tree_edges = PipeannSlotTreeEdges(l, edge->seen);
-
-	if (tree_edges == n ||
-		!LeadTo(node->view, node->id, edge->seen->neighbors[n - 1]))
-		return false;
-	memcpy(edge->list, edge->seen->neighbors, n * sizeof(uint32));
-	edge->list[n - 1] = node->id;
-	edge->n = n;
-	edge->tree_edges = tree_edges;
-	JoinTree(edge, n - 1);
-	PipeannChangeLists(node->view, edge, 1, NULL);
-	return edge->done;
-}
-
-/* For a node without near ones, so many nodes from the root on are tried. */
-#define MAX_FROM_ROOT 1024
 
 /* The nearest node of the entry graph, or INVALID_ID. */
 static uint32
@@ -868,99 +776,11 @@ NearestEntry(NewNode *node)
 	return nearest;
 }
 
-/*
- * Make the root the node's parent or, if its list is full, one of the nodes to
- * which spanning-tree edges lead from it, breadth first.
- */
-static bool
-LinkToRoot(NewNode *node)
-{
-	const PipeannLayout *l = &node->view->meta.layout;
-	PipeannSlot *slot = PipeannSlotAlloc(l);
-	uint32	   *queue = palloc(MAX_FROM_ROOT * sizeof(uint32));
-	int			n = 0;
-
-	if (node->view->meta.root < PipeannViewIds(node->view))
-		queue[n++] = node->view->meta.root;
-	for (int i = 0; i < n; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (LinkBack(node, queue[i], PIPEANN_AS_TREE_EDGE))
-			return true;
-		PipeannSlotCopy(node->view, queue[i], slot);
-		for (int j = 0; j < PipeannSlotTreeEdges(l, slot) && n < MAX_FROM_ROOT;
-			 j++)
-			if (slot->neighbors[j] < PipeannViewIds(node->view))
-				queue[n++] = slot->neighbors[j];
-	}
-	return false;
-}
-
-/*
- * For a node that found no live node, as in an index just emptied: the root
- * leads to it, and so does the nearest node of the entry graph, for searches.
- * Both stay even if they are dead.
- */
-static bool
-LinkToEntry(NewNode *node)
-{
-	uint32		nearest = NearestEntry(node);
-	bool		in_tree = LinkToRoot(node);
-
-	if (nearest != PIPEANN_INVALID_ID)
-		(void) LinkBack(node, nearest, PIPEANN_AS_TREE_EDGE);
-	return in_tree;
-}
-
-/*
- * Make the node the root, if that has no rows, and the former one its child. New entry graphs
- * have the root, but none without rows: what only that leads to no search would find. False
- * if the root has rows, another took its place, or the node's list is full.
- */
-static bool
-TakeRoot(NewNode *node)
-{
-	const PipeannIndexView *view = node->view;
-	const PipeannLayout *l = &view->meta.layout;
-	uint32		root = view->meta.root;
-	PipeannSlot *slot = PipeannSlotAlloc(l);
-	PipeannPageUpdate update;
-	PipeannMetaUpdate meta;
-	bool		taken;
-	int			at;
-
-	if (root >= PipeannViewIds(view) || root == node->id)
-		return false;
-	PipeannSlotCopy(view, root, slot);
-	if (PipeannSlotIsLive(slot) || !LeadTo(view, node->id, root))
-		return false;
-	PipeannSlotBegin(view, node->id, &update);
-	at = ListFind(l, update.slot, root);
-	if (at < 0)
-	{
-		PipeannPageAbort(&update);
-		return false;
-	}
-	if (at >= update.slot->tree_edges)
-	{
-		update.slot->neighbors[at] = update.slot->neighbors[update.slot->tree_edges];
-		update.slot->neighbors[update.slot->tree_edges++] = root;
-	}
-	PipeannPageEnd(&update);
-	PipeannMetaBegin(view->index, &meta);
-	taken = meta.meta->root == root;
-	if (taken)
-		meta.meta->root = node->id;
-	PipeannMetaEnd(&meta);
-	return taken;
-}
-
 static NewNode
 MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	NewNode		node = {view, id, NewVectorCache(view),
-	PipeannWantedTreeEdges(l), NIL, NULL};
+	NewNode		node = {view, id, NewVectorCache(view)};
 	float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 	void	   *vector = palloc(PipeannEmbeddedBytes(l));
 
@@ -970,123 +790,25 @@ MakeNode(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot)
 	return node;
 }
 
-/*
- * Whether another node may take the node for a child. An insert that was
- * interrupted may have left one to which no edges lead: it is no parent. Who has
- * children is linked.
- *
- * Where hardly any distances differ, new nodes have the same neighbours, whose
- * lists are soon full of spanning-tree edges: so room is looked for first, and
- * what was read in vain once is kept.
- */
-static bool
-MayBeParent(NewNode *node, uint32 id)
-{
-	const PipeannIndexView *view = node->view;
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannSlot *slot;
-	bool		room;
-	bool		linked;
-
-	if (list_member_oid(node->unlinked, id))
-		return false;
-	slot = PipeannSlotAlloc(l);
-	PipeannSlotCopy(view, id, slot);
-	room = PipeannSlotIsNode(slot) &&
-		PipeannSlotTreeEdges(l, slot) < node->max_tree_edges;
-	linked = room && (id == view->meta.root ||
-					  PipeannSlotTreeEdges(l, slot) > 0 ||
-					  PipeannIsLinked(view, id, slot));
-	if (room && !linked)
-		node->unlinked = lappend_oid(node->unlinked, id);
-	pfree(slot);
-	return linked;
-}
-
-/*
- * Make the nearest neighbour that can take the edge the node's parent. If none
- * can, or could before (asked), allow lists to have more spanning-tree edges than
- * wanted, then try nodes that are not so near.
- */
-static bool
-FindParent(NewNode *node, const PipeannSlot *slot,
-		   const PipeannLinkSet *known, bool asked)
-{
-	int			degree = PipeannSlotDegree(&node->view->meta.layout, slot);
-	bool		linked;
-
-	for (int round = asked ? 1 : 0; round < 2; round++)
-	{
-		if (round > 0)
-			node->max_tree_edges = node->view->meta.layout.max_degree;
-		for (int i = 0; i < degree; i++)
-			if (MayBeParent(node, slot->neighbors[i]) &&
-				LinkBack(node, slot->neighbors[i],
-						 PIPEANN_AS_TREE_EDGE))
-				return true;
-	}
-	for (int i = 0; known != NULL && i < known->n; i++)
-		if (MayBeParent(node, known->ids[i]) &&
-			LinkBack(node, known->ids[i], PIPEANN_AS_TREE_EDGE))
-			return true;
-	linked = LinkToEntry(node);
-	return TakeRoot(node) || linked;
-}
-
-/*
- * Plan the edges from the neighbours in a node's list; returns how many. Sets
- * *parent to the neighbour whose edge joins the tree.
- */
+/* Plan the edges from the neighbours in a node's list, the nearest first; how many. */
 static int
-PlanEdges(NewNode *node, const PipeannSlot *slot,
-		  const PipeannLinkSet *known,
-		  PipeannListChange *edges, uint32 *parent)
+PlanEdges(NewNode *node, const PipeannSlot *slot, const PipeannLinkSet *known,
+		  PipeannListChange *edges)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	int			degree = PipeannSlotDegree(l, slot);
 	int			n = 0;
 
-	*parent = PIPEANN_INVALID_ID;
 	for (int i = 0; i < degree; i++)
 	{
-		bool		needed = known == NULL || i < known->needed;
+		Effort		effort = i == 0 ? PIPEANN_FORCE :
+			known == NULL || i < known->needed ? PIPEANN_PRUNE : PIPEANN_IF_ROOM;
 
 		InitEdge(l, &edges[n]);
-		if (*parent == PIPEANN_INVALID_ID &&
-			MayBeParent(node, slot->neighbors[i]) &&
-			PlanEdge(node, slot->neighbors[i], PIPEANN_AS_TREE_EDGE,
-					 false, &edges[n]))
-			*parent = edges[n++].target;
-		else if (PlanEdge(node, slot->neighbors[i],
-						  needed ? PIPEANN_PRUNE : PIPEANN_IF_ROOM,
-						  false, &edges[n]))
+		if (PlanEdge(node, slot->neighbors[i], effort, false, &edges[n]))
 			n++;
 	}
 	return n;
-}
-
-/*
- * Move the edges from lists on the parent's page to the front; returns how
- * many.
- */
-static int
-ParentFirst(const PipeannLayout *l, PipeannListChange *edges, int n,
-			uint32 parent)
-{
-	int			first = 0;
-
-	if (parent == PIPEANN_INVALID_ID)
-		return 0;
-	for (int i = 0; i < n; i++)
-	{
-		PipeannListChange edge = edges[i];
-
-		if (PipeannIdPage(l, edge.target) != PipeannIdPage(l, parent))
-			continue;
-		edges[i] = edges[first];
-		edges[first++] = edge;
-	}
-	return first;
 }
 
 static void
@@ -1098,34 +820,21 @@ KnowNear(NewNode *node, const PipeannLinkSet *known)
 		PipeannIdSetPut(&node->ranks, known->ids[i], i);
 }
 
-/* The node is linked: others may take it for their parent. */
-static void
-MarkLinked(const PipeannIndexView *view, uint32 id)
-{
-	PipeannPageUpdate update;
-
-	PipeannSlotBegin(view, id, &update);
-	update.slot->flags &= ~PIPEANN_SLOT_UNLINKED;
-	PipeannPageEnd(&update);
-}
-
 /*
- * Make the edges that lead to node id from its neighbours, the spanning-tree
- * edge first. slot is a copy of its slot; known, or NULL, is a set of nodes
- * near it. If there are codes, the node's is written already. Returns whether
- * a spanning-tree edge was made, as it is if there is any live node.
+ * Make the edges that lead to node id from its neighbours. The nearest one always takes the
+ * node, so that some edge leads to it. slot is a copy of its slot; known, or NULL, is a set
+ * of nodes near it. A node without neighbours, as in an index just emptied, is led to by the
+ * nearest node of the entry graph, which stays even if it is dead.
  */
-bool
+void
 PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 				const PipeannSlot *slot, const PipeannLinkSet *known)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannListChange *edges = palloc((PipeannSlotDegree(l, slot) + 1) *
-								sizeof(PipeannListChange));
+	int			degree = PipeannSlotDegree(l, slot);
+	PipeannListChange *edges = palloc((degree + 1) * sizeof(PipeannListChange));
 	NewNode		node = MakeNode(view, id, slot);
-	uint32		parent;
-	bool		in_tree = false;
-	int			first;
+	uint32		nearest = degree > 0 ? slot->neighbors[0] : NearestEntry(&node);
 	int			n;
 
 	if (known != NULL)
@@ -1133,60 +842,12 @@ PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 	for (int i = 0; known != NULL && !known->bytes && i < known->n; i++)
 		PutVector(node.cache, known->ids[i],
 				  (CachedVector) {known->vectors[i], true, true});
-	n = PlanEdges(&node, slot, known, edges, &parent);
-	first = ParentFirst(l, edges, n, parent);
-	PipeannChangeLists(view, edges, first, NULL);
-	for (int i = 0; i < first; i++)
-		if (edges[i].target == parent)
-			in_tree = edges[i].done;
-	if (!in_tree)
-		in_tree = FindParent(&node, slot, known,
-							 parent == PIPEANN_INVALID_ID);
-	if ((slot->flags & PIPEANN_SLOT_UNLINKED) &&
-		(in_tree || id == view->meta.root))
-		MarkLinked(view, id);
-	PipeannChangeLists(view, edges + first, n - first, NULL);
+	if (degree == 0 && nearest != PIPEANN_INVALID_ID)
+		(void) LinkBack(&node, nearest, PIPEANN_FORCE);
+	n = PlanEdges(&node, slot, known, edges);
+	PipeannChangeLists(view, edges, n, NULL);
 	for (int i = 0; i < n; i++)
-		if (!edges[i].done && edges[i].target != parent)
-			(void) LinkBack(&node, edges[i].target, PIPEANN_PRUNE);
-	return in_tree;
-}
-
-/*
- * Make an edge from target to node id, or make an existing one, a spanning-tree edge.
- * If target's list is full node id takes over one of its edges. False if target is no
- * node, both lists have spanning-tree edges only, target's list is being changed, or
- * there is no such edge where one should exist.
- */
-bool
-PipeannLinkEdge(const PipeannIndexView *view, uint32 target, uint32 id,
-				const PipeannSlot *slot, bool existing)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	NewNode		node = MakeNode(view, id, slot);
-	PipeannListChange edge;
-
-	if (existing)
-		return LinkBack(&node, target, PIPEANN_IF_THERE);
-	InitEdge(l, &edge);
-	PipeannSlotCopy(view, target, edge.seen);
-	if (!PipeannSlotIsNode(edge.seen) || target == id)
-		return false;
-	edge.target = target;
-	edge.done = false;
-	if (PipeannSlotDegree(l, edge.seen) == l->max_degree &&
-		ListFind(l, edge.seen, id) < 0)
-		return TakePlace(&node, &edge);
-	node.max_tree_edges = l->max_degree;
-	return LinkBack(&node, target, PIPEANN_AS_TREE_EDGE);
-}
-
-/* Make an edge from the root, or from near it, and from the entry graph. */
-bool
-PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
-				 const PipeannSlot *slot)
-{
-	NewNode		node = MakeNode(view, id, slot);
-
-	return LinkToEntry(&node);
+		if (!edges[i].done)
+			(void) LinkBack(&node, edges[i].target,
+							edges[i].target == nearest ? PIPEANN_FORCE : PIPEANN_PRUNE);
 }

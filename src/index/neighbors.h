@@ -3,8 +3,8 @@
  *		Neighbour lists of an index in use: choosing a node's neighbours, and
  *		making edges that lead to it.
  *
- * This room knows lists on pages and the spanning tree. It must not know why a
- * list changes: an insert, VACUUM or retraining.
+ * This room knows lists on pages. It must not know why a list changes: an insert or
+ * VACUUM.
  */
 #ifndef PIPEANN_NEIGHBORS_H
 #define PIPEANN_NEIGHBORS_H
@@ -38,7 +38,6 @@ typedef struct PipeannListChange
 	PipeannSlot *seen;			/* its slot when the list was planned */
 	uint32	   *list;
 	int			n;
-	int			tree_edges;		/* of these, at the front */
 	bool		done;
 } PipeannListChange;
 
@@ -115,21 +114,14 @@ extern PipeannLinkSet *PipeannLinkCandidates(const PipeannIndexView *view,
 											 const float *x, float aux);
 extern void PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
 							 uint32 self, PipeannSlot *slot);
-extern bool PipeannLinkNode(const PipeannIndexView *view, uint32 id,
+extern void PipeannLinkNode(const PipeannIndexView *view, uint32 id,
 							const PipeannSlot *slot,
 							const PipeannLinkSet *known);
-extern bool PipeannLinkEdge(const PipeannIndexView *view, uint32 target,
-							uint32 id, const PipeannSlot *slot,
-							bool existing);
-extern bool PipeannLinkEntry(const PipeannIndexView *view, uint32 id,
-							 const PipeannSlot *slot);
 
 /* lists.c */
 extern void PipeannChangeLists(const PipeannIndexView *view,
 							   PipeannListChange *changes, int n,
 							   BufferAccessStrategy strategy);
-extern bool PipeannIsLinked(const PipeannIndexView *view, uint32 id,
-							const PipeannSlot *slot);
 
 /* embed.c */
 extern void PipeannEmbed(const PipeannIndexView *view, const float *x,

@@ -592,7 +592,7 @@ PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages, uint32 n)
 /*
  * A node has got a code, which errs so. Count it in the metapage, if is_new, and note
  * the change of its code page, if there are codes; then follow that in memory. Returns
- * the number of nodes: no other insert gets the same. The first node becomes the root.
+ * the number of nodes: no other insert gets the same.
  */
 uint64
 PipeannNoteNode(PipeannIndexView *view, uint32 id, float error, bool is_new)
@@ -604,8 +604,7 @@ PipeannNoteNode(PipeannIndexView *view, uint32 id, float error, bool is_new)
 	PipeannMetaBegin(view->index, &update);
 	if (is_new)
 	{
-		if (update.meta->nodes++ == 0)
-			update.meta->root = id;
+		update.meta->nodes++;
 		update.meta->came++;
 	}
 	nodes = update.meta->nodes;

@@ -73,7 +73,7 @@ FillSlot(InsertState *state)
 						RelationGetRelationName(state->view->index)),
 				 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
 				 errhint("Use storage = auto or float4.")));
-	slot->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_UNLINKED |
+	slot->flags = PIPEANN_SLOT_USED |
 		(state->out_of_line ? PIPEANN_SLOT_OUT_OF_LINE : 0);
 	slot->aux = l->metric == PIPEANN_COSINE ?
 		PipeannAux(l->metric, state->norm, 0) : 0;
@@ -209,10 +209,8 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	state->equal = PIPEANN_INVALID_ID;
 	search = PipeannLinkSearch(view, &state->near, source, state->query, exact, params);
 	if (state->equal == PIPEANN_INVALID_ID)
-	{
 		set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);
-		EncodeBySearch(state, search);
-	}
+	EncodeBySearch(state, search);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	return set;
@@ -280,38 +278,6 @@ CoverRow(InsertState *state, uint32 id)
 	}
 }
 
-/*
- * Link a node that was written at the same moment as an index's other first
- * nodes: it found no neighbours, and no node leads to it.
- */
-static void
-LinkLate(InsertState *state, uint32 id)
-{
-	PipeannIndexView *view = state->view;
-	PipeannLinkSet *set = FindCandidates(state, NULL);
-	PipeannPageUpdate update;
-	PipeannMetaUpdate note;
-
-	PipeannLinkPrune(view, set, id, state->slot);
-	PipeannSlotBegin(view, id, &update);
-	if (update.slot->degree == 0)
-	{
-		update.slot->degree = state->slot->degree;
-		memcpy(update.slot->neighbors, state->slot->neighbors,
-			   state->slot->degree * sizeof(uint32));
-		PipeannPageEnd(&update);
-	}
-	else
-		PipeannPageAbort(&update);
-	if (PipeannLinkNode(view, id, state->slot, set))
-		return;
-	/* VACUUM has freed the former root with all other nodes */
-	PipeannMetaBegin(view->index, &note);
-	note.meta->root = id;
-	PipeannMetaEnd(&note);
-	PipeannRefreshView(view);
-}
-
 static void
 WriteNewNode(InsertState *state, PipeannLinkSet *set)
 {
@@ -328,31 +294,49 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
+	PipeannLinkNode(view, id, state->slot, set);
 	error = WriteCode(state, id);
 	PIPEANN_PAUSE("code-not-noted");
 	state->nodes = PipeannNoteNode(view, id, error, true);
-	PIPEANN_PAUSE("insert-code-written");
-	if (state->slot->degree == 0 && state->nodes > 1)
-		LinkLate(state, id);
-	else
-		(void) PipeannLinkNode(view, id, state->slot, set);
 }
 
 /*
- * Link a node whose insert ended by an error or a crash before it did so. The
- * node may have no code either.
+ * Whether a node of the row's vector has a code of it, or as near as rounding may have
+ * chosen: an insert that ended by an error or a crash has left what stood there.
  */
+static bool
+HasOwnCode(const InsertState *state, uint32 id)
+{
+	const PipeannCodes *codes = &state->view->codes;
+	const PipeannPq *pq = &codes->pq;
+	float	   *decoded;
+	uint8	   *code;
+	float		usual = state->code_error;
+	float		slack = 1e-5f * PipeannKernel->dot[PIPEANN_FLOAT4] (state->query, state->query,
+																   pq->dim);
+
+	if (id >= codes->ncodes)
+		return false;
+	if (state->vector_code == NULL)
+	{
+		code = palloc(pq->nsubvectors);
+		usual = PipeannPqEncode(pq, state->query, code);
+	}
+	decoded = palloc(mul_size(pq->dim, sizeof(float)));
+	PipeannPqDecode(pq, PipeannCodeAt(codes, id), decoded);
+	return !(PipeannKernel->l2[PIPEANN_FLOAT4] (state->query, decoded, pq->dim) >
+			 1.01f * usual + slack);
+}
+
+/* Link and encode a node whose insert did not come to its end. */
 static void
-LinkIfUnlinked(InsertState *state, uint32 id)
+FinishNode(InsertState *state, uint32 id)
 {
 	PipeannSlot *slot = PipeannSlotAlloc(&state->view->meta.layout);
 
 	PipeannSlotCopy(state->view, id, slot);
-	if (!PipeannIsLinked(state->view, id, slot))
-	{
-		(void) PipeannNoteNode(state->view, id, WriteCode(state, id), false);
-		(void) PipeannLinkNode(state->view, id, slot, NULL);
-	}
+	PipeannLinkNode(state->view, id, slot, NULL);
+	(void) PipeannNoteNode(state->view, id, WriteCode(state, id), false);
 	pfree(slot);
 }
 
@@ -381,7 +365,8 @@ JoinEqual(InsertState *state)
 														state->row))
 		return false;
 	CoverRow(state, equal);
-	LinkIfUnlinked(state, equal);
+	if (state->view->cache != NULL && !HasOwnCode(state, equal))
+		FinishNode(state, equal);
 	return true;
 }
 

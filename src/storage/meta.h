@@ -113,7 +113,6 @@ typedef struct PipeannMeta
 	uint32		extents;		/* in the extent map */
 	uint32		kind_extents[PIPEANN_NUM_KINDS];	/* of each kind */
 	uint32		entry_dead;		/* dead nodes that stay in the entry graph */
-	uint32		root;			/* node at the root of the spanning tree */
 	uint64		entry_changes;	/* changes of the entry graph's ids */
 	uint64		changes;		/* changes of code pages since the build */
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */

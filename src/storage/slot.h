@@ -23,14 +23,11 @@
 #define PIPEANN_SLOT_EXT	0x0002	/* with USED: overflow data, not a node */
 #define PIPEANN_SLOT_OUT_OF_LINE 0x0004	/* exact vector in chain ext_vec */
 #define PIPEANN_SLOT_CLOSED 0x0008	/* with EXT: takes no more TIDs */
-#define PIPEANN_SLOT_UNLINKED 0x0010	/* node: its insert has made no spanning-tree
-										 * edge to it yet */
 
 typedef struct PipeannSlot
 {
 	uint16		flags;
-	uint8		degree;			/* node: neighbours in use */
-	uint8		tree_edges;		/* node: spanning-tree edges, at the front */
+	uint16		degree;			/* node: neighbours in use */
 	uint16		ntids;			/* node: inline TIDs in use; EXT: TIDs */
 	union
 	{
@@ -360,22 +357,6 @@ static inline int
 PipeannSlotDegree(const PipeannLayout *l, const PipeannSlot *slot)
 {
 	return Min(slot->degree, l->max_degree);
-}
-
-static inline int
-PipeannSlotTreeEdges(const PipeannLayout *l, const PipeannSlot *slot)
-{
-	return Min(slot->tree_edges, PipeannSlotDegree(l, slot));
-}
-
-/*
- * The most spanning-tree edges that a list should have, so that it has room for
- * other edges.
- */
-static inline int
-PipeannWantedTreeEdges(const PipeannLayout *l)
-{
-	return l->max_degree / 2;
 }
 
 /* The rows in a node's slot. */

@@ -67,7 +67,7 @@ typedef struct PipeannVacuum
 
 	PipeannBits entry;			/* nodes of the entry graph */
 	PipeannBits orphaned;		/* nodes that dead ones led to */
-	uint32		old_root;		/* the root that was replaced, or INVALID_ID */
+	uint8	   *in_degrees;		/* of all nodes, 4 bits each */
 	uint32		free_pages;		/* noted in the free space map */
 	uint64		freed;			/* nodes */
 	uint64		lists;			/* neighbour lists repaired */

@@ -1,6 +1,6 @@
 /*
  * repair.c
- *		VACUUM takes dead nodes out of the graph, and keeps it connected.
+ *		VACUUM takes dead nodes out of neighbour lists.
  *
  * src/README, "vacuum/: dead rows out", tells how, in the steps 5 and 6.
  */
@@ -11,9 +11,7 @@
 #include "base/id_set.h"
 #include "base/key.h"
 #include "base/pause.h"
-#include "distance/sparse.h"
 #include "index/neighbors.h"
-#include "io/io.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
 #include "storage/lmgr.h"
@@ -56,193 +54,37 @@ PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 							 true, v->info->strategy);
 }
 
-/*
- * The walk from the root, over spanning-tree edges: inserts may prune others.
- */
-
-typedef struct Reach
-{
-	PipeannVacuum *v;
-	PipeannBits present;		/* live nodes seen so far */
-	PipeannBits in_tree;		/* nodes to which a spanning-tree edge of one
-								 * of these leads */
-	PipeannBits reached;
-	PipeannBits expanded;		/* reached nodes whose edges were followed */
-	uint8	   *in_degrees;		/* 4 bits a node */
-	uint32	   *pending;		/* nodes reached since the last pass, */
-	uint32		npending;
-	bool		more_pending;	/* for which there was not always room */
-} Reach;
+/* Edges that lead to each node, counted in the last pass that changes lists. */
 
 /* In-degrees are counted up to this. */
 #define MOST_COUNTED 15
 
-/* Nodes reached since the last pass that are remembered one by one. */
-#define MOST_PENDING 4096
-
-/*
- * So many pages are looked at one by one, in any order. Then a pass over all takes
- * less: it looks at a few bits of each page, and at the pages that matter in order.
- */
-#define FEWEST_FOLLOWED 64
-#define PAGES_PER_FOLLOWED 256
-
-/* Begin with the root alone, and sets for v->ids ids. */
-static void
-ReachBegin(Reach *reach, PipeannVacuum *v)
-{
-	reach->v = v;
-	PipeannVacuumInitSet(v, &reach->present);
-	PipeannVacuumInitSet(v, &reach->in_tree);
-	PipeannVacuumInitSet(v, &reach->reached);
-	PipeannVacuumInitSet(v, &reach->expanded);
-	if (v->view.meta.root < v->ids)
-		PipeannBitsAdd(&reach->reached, v->view.meta.root);
-	reach->in_degrees = PipeannAllocZero(v->ids / 2 + 1);
-	reach->pending = palloc(MOST_PENDING * sizeof(uint32));
-	reach->npending = 0;
-	reach->more_pending = false;
-}
-
-/* Follow a node's spanning-tree edges if it is reached. */
-static void
-Expand(Reach *reach, uint32 id, const PipeannSlot *slot)
-{
-	int			tree_edges;
-
-	if (!PipeannBitsHas(&reach->reached, id) ||
-		PipeannBitsHas(&reach->expanded, id))
-		return;
-	PipeannBitsAdd(&reach->expanded, id);
-	tree_edges = PipeannSlotIsNode(slot) ?
-		PipeannSlotTreeEdges(&reach->v->view.meta.layout, slot) : 0;
-	for (int i = 0; i < tree_edges; i++)
-	{
-		uint32		child = slot->neighbors[i];
-
-		if (child >= reach->v->ids || PipeannBitsHas(&reach->reached, child))
-			continue;
-		PipeannBitsAdd(&reach->reached, child);
-		if (reach->npending < MOST_PENDING)
-			reach->pending[reach->npending++] = child;
-		else
-			reach->more_pending = true;
-	}
-}
-
 /* The number of edges that lead to a node, at most MOST_COUNTED. */
 static int
-InDegree(const Reach *reach, uint32 id)
+InDegree(const PipeannVacuum *v, uint32 id)
 {
-	return (reach->in_degrees[id / 2] >> (id % 2 * 4)) & MOST_COUNTED;
+	return (v->in_degrees[id / 2] >> (id % 2 * 4)) & MOST_COUNTED;
 }
 
-/* Note where a live node's edges lead. */
+/* One more edge leads to a node, or one less. Of those at the most it is not known. */
 static void
-AddEdges(Reach *reach, const PipeannSlot *slot)
+CountEdge(PipeannVacuum *v, uint32 id, int change)
 {
-	const PipeannLayout *l = &reach->v->view.meta.layout;
-	int			degree = PipeannSlotDegree(l, slot);
-	int			tree_edges = PipeannSlotTreeEdges(l, slot);
+	int			degree = id < v->ids ? InDegree(v, id) : MOST_COUNTED;
+
+	if (degree < MOST_COUNTED && degree + change >= 0)
+		v->in_degrees[id / 2] += change * (1 << (id % 2 * 4));
+}
+
+/* Count a node's edges, if it is live. */
+static void
+CountEdges(PipeannVacuum *v, const PipeannSlot *slot)
+{
+	int			degree = PipeannSlotIsLive(slot) ?
+		PipeannSlotDegree(&v->view.meta.layout, slot) : 0;
 
 	for (int i = 0; i < degree; i++)
-	{
-		uint32		id = slot->neighbors[i];
-
-		if (id >= reach->v->ids)
-			continue;
-		if (i < tree_edges)
-			PipeannBitsAdd(&reach->in_tree, id);
-		if (InDegree(reach, id) < MOST_COUNTED)
-			reach->in_degrees[id / 2] += 1 << (id % 2 * 4);
-	}
-}
-
-/* Take in a node's present list: count its edges, follow it if reached. */
-static void
-ReachNode(Reach *reach, uint32 id, const PipeannSlot *slot)
-{
-	if (PipeannSlotIsLive(slot))
-	{
-		PipeannBitsAdd(&reach->present, id);
-		AddEdges(reach, slot);
-	}
-	Expand(reach, id, slot);
-}
-
-static bool
-IsPending(const Reach *reach, uint32 id)
-{
-	return PipeannBitsHas(&reach->reached, id) &&
-		!PipeannBitsHas(&reach->expanded, id);
-}
-
-static bool
-PageIsPending(const Reach *reach, uint32 page)
-{
-	for (uint32 i = 0; i < reach->v->view.meta.layout.slots_per_page; i++)
-		if (IsPending(reach, PipeannVacuumId(reach->v, page, i)))
-			return true;
-	return false;
-}
-
-static void
-ExpandPage(Reach *reach, uint32 page)
-{
-	const PipeannLayout *l = &reach->v->view.meta.layout;
-	char	   *nodes = palloc(PIPEANN_PAYLOAD);
-
-	PipeannVacuumCopyPage(reach->v, page, nodes);
-	for (uint32 i = 0; i < l->slots_per_page; i++)
-		Expand(reach, PipeannVacuumId(reach->v, page, i),
-			   PipeannSlotAt(l, nodes, i));
-	pfree(nodes);
-}
-
-/* Pass over the pages until no edge is left to follow. */
-static void
-ReachWalk(Reach *reach)
-{
-	bool		again = true;
-
-	while (again)
-	{
-		again = false;
-		PipeannVacuumBeginPass(reach->v);
-		for (uint32 page = 0; page < reach->v->pages; page++)
-			if (PageIsPending(reach, page))
-			{
-				ExpandPage(reach, page);
-				again = true;
-			}
-	}
-	reach->npending = 0;
-	reach->more_pending = false;
-}
-
-/*
- * Follow the edges that are left when few nodes were reached since such passes: it
- * reads only the pages of these, unless there are many.
- */
-static void
-ReachFollow(Reach *reach)
-{
-	PipeannVacuum *v = reach->v;
-	uint32		left = FEWEST_FOLLOWED + v->pages / PAGES_PER_FOLLOWED;
-
-	v->prefetched = v->pages;	/* those that come next are elsewhere */
-	while (reach->npending > 0 && left > 0)
-	{
-		uint32		id = reach->pending[--reach->npending];
-		uint32		page = id / v->view.meta.layout.slots_per_page;
-
-		if (!IsPending(reach, id) || page >= v->pages)
-			continue;
-		ExpandPage(reach, page);
-		left--;
-	}
-	if (reach->npending > 0 || reach->more_pending)
-		ReachWalk(reach);
+		CountEdge(v, slot->neighbors[i], 1);
 }
 
 /*
@@ -268,7 +110,7 @@ typedef struct Repair
 
 	/*
 	 * The dead nodes of this round, ids from .. to - 1, and their lists:
-	 * length, number of spanning-tree edges, ids.
+	 * length, ids.
 	 */
 	uint32		from;
 	uint32		to;
@@ -294,7 +136,6 @@ typedef struct Repair
 	const uint8 *codes[MAX_CANDIDATES];
 	float		code_dists[MAX_CANDIDATES];
 	PipeannKey	near[MAX_CANDIDATES];	/* candidates, nearest first */
-	int			ntree_edges;	/* of the new list; they come first */
 	PipeannListChange *changes; /* [slots_per_page] new lists of a page */
 	char		page[PIPEANN_PAYLOAD];	/* copy of the page being repaired */
 } Repair;
@@ -311,23 +152,14 @@ HasToGo(const Repair *r, uint32 neighbor, bool owner_is_dead)
 		!(owner_is_dead && PipeannBitsHas(&r->v->entry, neighbor));
 }
 
-/* Whether a node is the new root: it inherits the old one's children. */
-static bool
-IsHeirOfRoot(const Repair *r, uint32 id)
-{
-	return id == r->v->view.meta.root &&
-		r->v->old_root != PIPEANN_INVALID_ID &&
-		HasToGo(r, r->v->old_root, false);
-}
-
 /* The list of a dead node of this round, or one of length 0. */
 static const uint32 *
 ListOf(const Repair *r, uint32 dead)
 {
-	static const uint32 none[2] = {0};
+	static const uint32 none = 0;
 	uint32		offset;
 
-	return PipeannIdSetGet(&r->offsets, dead, &offset) ? r->lists + offset : none;
+	return PipeannIdSetGet(&r->offsets, dead, &offset) ? r->lists + offset : &none;
 }
 
 /* Add the neighbours of dead node r->dead[at] to the candidates. */
@@ -338,7 +170,7 @@ AddCandidates(Repair *r, int at)
 
 	for (uint32 i = 0; i < list[0]; i++)
 	{
-		uint32		id = list[2 + i];
+		uint32		id = list[1 + i];
 
 		if (!PipeannIdSetAdd(&r->seen, id))
 			continue;
@@ -354,46 +186,6 @@ AddCandidates(Repair *r, int at)
 	}
 }
 
-/*
- * The parent of a dead node becomes the parent of its children, so that these
- * are not cut off later. A list that is full of spanning-tree edges takes no
- * more: other parents are found later.
- */
-static int
-InheritTreeEdges(Repair *r, uint32 dead, uint32 *out, int n)
-{
-	const uint32 *list = ListOf(r, dead);
-
-	for (uint32 i = 0; i < list[1] && n < PipeannWantedTreeEdges(r->l); i++)
-		if (PipeannBitsHas(&r->v->live, list[2 + i]) &&
-			PipeannIdSetAdd(&r->seen, list[2 + i]))
-			out[n++] = list[2 + i];
-	return n;
-}
-
-/* Put the spanning-tree edges that a list keeps or inherits in front of out. */
-static int
-TakeTreeEdges(Repair *r, uint32 id, const PipeannSlot *slot,
-			  uint32 *out)
-{
-	int			tree_edges = PipeannSlotTreeEdges(r->l, slot);
-	bool		dead = PipeannBitsHas(&r->v->dead, id);
-	int			n = 0;
-
-	for (int i = 0; i < tree_edges; i++)
-		if (!HasToGo(r, slot->neighbors[i], dead))
-		{
-			(void) PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
-			out[n++] = slot->neighbors[i];
-		}
-	for (int i = 0; i < tree_edges; i++)
-		if (HasToGo(r, slot->neighbors[i], dead))
-			n = InheritTreeEdges(r, slot->neighbors[i], out, n);
-	if (IsHeirOfRoot(r, id))
-		n = InheritTreeEdges(r, r->v->old_root, out, n);
-	return n;
-}
-
 /* Copy what stays of a list to out, and gather candidates for the rest. */
 static int
 GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot,
@@ -401,20 +193,19 @@ GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot,
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
 	bool		dead = PipeannBitsHas(&r->v->dead, id);
-	int			kept;
+	int			kept = 0;
 	int			first;
 
 	PipeannIdSetReset(&r->seen, Max(r->seen.slots, 1024), false);
 	r->ndead = r->ncand = 0;
 	(void) PipeannIdSetAdd(&r->seen, id);
-	r->ntree_edges = kept = TakeTreeEdges(r, id, slot, out);
 	for (int i = 0; i < degree; i++)
 	{
 		bool		is_new = PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
 
 		if (HasToGo(r, slot->neighbors[i], dead))
 			r->dead[r->ndead++] = slot->neighbors[i];
-		else if (is_new && kept < r->l->max_degree)
+		else if (is_new)
 			out[kept++] = slot->neighbors[i];
 	}
 	first = r->ndead;
@@ -548,10 +339,7 @@ AddEntryNeighbors(Repair *r, uint32 id, uint32 *out, int n)
 	return n;
 }
 
-/*
- * Compute a node's new list, out[max_degree]; returns its length and sets
- * r->ntree_edges, the number of spanning-tree edges at its front.
- */
+/* Compute a node's new list, out[max_degree]; returns its length. */
 static int
 NewList(Repair *r, uint32 id, const PipeannSlot *slot,
 		uint32 *out)
@@ -635,7 +423,7 @@ KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
 	uint32	   *list;
 	uint32		n = 0;
 
-	if (r->used + degree + 2 > r->size)
+	if (r->used + degree + 1 > r->size)
 	{
 		r->size = Max(r->size * 2, 65536);
 		r->lists = r->lists == NULL ?
@@ -643,7 +431,6 @@ KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
 			PipeannRealloc(r->lists, mul_size(r->size, sizeof(uint32)));
 	}
 	list = r->lists + r->used;
-	list[1] = 0;
 	for (int i = 0; i < degree; i++)
 	{
 		uint32		neighbor = slot->neighbors[i];
@@ -652,15 +439,13 @@ KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
 			(PipeannBitsHas(&r->v->live, neighbor) ||
 			 PipeannBitsHas(&r->v->dead, neighbor)))
 		{
-			list[2 + n++] = neighbor;
+			list[1 + n++] = neighbor;
 			PipeannBitsAdd(&r->v->orphaned, neighbor);
-			if (i < slot->tree_edges)
-				list[1]++;
 		}
 	}
 	list[0] = n;
 	PipeannIdSetPut(&r->offsets, id, (uint32) r->used);
-	r->used += n + 2;
+	r->used += n + 1;
 }
 
 static bool
@@ -707,8 +492,6 @@ NeedsRepair(const Repair *r, uint32 id, const PipeannSlot *slot)
 
 	if (!PipeannSlotIsNode(slot) || PipeannVacuumFrees(r->v, id))
 		return false;
-	if (IsHeirOfRoot(r, id))
-		return true;
 	for (int i = 0; i < degree; i++)
 		if (HasToGo(r, slot->neighbors[i], dead))
 			return true;
@@ -732,7 +515,6 @@ PlanLists(Repair *r, uint32 page)
 		change->target = id;
 		change->seen = slot;
 		change->n = NewList(r, id, slot, change->list);
-		change->tree_edges = r->ntree_edges;
 		change->done = false;
 		n++;
 	}
@@ -741,7 +523,7 @@ PlanLists(Repair *r, uint32 page)
 
 /* Inserts may change lists meanwhile; then the page is done again. */
 static void
-RepairPage(Repair *r, uint32 page, Reach *reach)
+RepairPage(Repair *r, uint32 page, bool last)
 {
 	bool		again = true;
 
@@ -759,16 +541,15 @@ RepairPage(Repair *r, uint32 page, Reach *reach)
 			r->v->lists += r->changes[i].done;
 			again |= !r->changes[i].done;
 		}
-		if (n > 0 && !again && reach != NULL)
+		if (n > 0 && !again && last)
 			PipeannVacuumCopyPage(r->v, page, r->page);
 	}
-	for (uint32 i = 0; i < r->l->slots_per_page && reach != NULL; i++)
-		ReachNode(reach, PipeannVacuumId(r->v, page, i),
-				  PipeannSlotAt(r->l, r->page, i));
+	for (uint32 i = 0; i < r->l->slots_per_page && last; i++)
+		CountEdges(r->v, PipeannSlotAt(r->l, r->page, i));
 }
 
 static void
-RepairLists(PipeannVacuum *v, Reach *reach)
+RepairLists(PipeannVacuum *v)
 {
 	Repair	   *r = NewRepair(v);
 
@@ -781,186 +562,18 @@ RepairLists(PipeannVacuum *v, Reach *reach)
 		last = r->to >= v->ids || v->dead.count == 0;
 		PipeannVacuumBeginPass(v);
 		for (uint32 page = 0; page < v->pages; page++)
-			RepairPage(r, page, last ? reach : NULL);
+			RepairPage(r, page, last);
 		r->from = r->to;
 	} while (r->from < v->ids);
-}
-
-/* Nodes that get edges to them. */
-
-/*
- * Call link() for a node, if it is live, under the lock that inserts take. If
- * link() returns true the node is reached. Returns whether it is.
- *
- * The lock shuts out retraining and other exclusive holders, as an insert's
- * does. A reached node's children are reached with it.
- */
-static bool
-ReachAttach(Reach *reach, uint32 id,
-			bool (*link) (Reach *reach, uint32 id,
-						  const PipeannSlot *slot))
-{
-	PipeannIndexView *view = &reach->v->view;
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
-												  "pipeann relink",
-												  ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	PipeannSlot *slot = PipeannSlotAlloc(&view->meta.layout);
-	bool		linked = true;
-
-	PipeannVacuumDelay();
-	LockPage(view->index, PIPEANN_METAPAGE, ShareLock);
-	PipeannSlotCopy(view, id, slot);
-	if (PipeannSlotIsLive(slot))
-	{
-		linked = link(reach, id, slot);
-		if (linked)
-			reach->v->relinked++;
-	}
-	UnlockPage(view->index, PIPEANN_METAPAGE, ShareLock);
-	if (linked)
-	{
-		PipeannBitsAdd(&reach->reached, id);
-		Expand(reach, id, slot);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
-	return linked;
-}
-
-/*
- * Spanning-tree edges lead to every live node again. Nodes without a parent get one
- * first, which brings back those below them. Nodes written meanwhile are linked by their
- * inserts.
- */
-
-/* Nearest nodes that are tried as parents of a node. */
-#define SEARCH_EF 64
-
-static float
-NoOutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
-{
-	const PipeannLayout *l = arg;
-
-	return (float) l->dim;
-}
-
-static bool
-IsReached(const Reach *reach, uint32 id)
-{
-	return id < reach->v->ids && PipeannBitsHas(&reach->reached, id);
-}
-
-/*
- * Make an edge to a node from one of its own neighbours, if possible from one
- * that leads to it already.
- */
-static bool
-LinkByNeighbor(Reach *reach, uint32 id, const PipeannSlot *slot)
-{
-	const PipeannIndexView *view = &reach->v->view;
-	int			degree = PipeannSlotDegree(&view->meta.layout, slot);
-
-	for (int i = 0; i < degree; i++)
-		if (IsReached(reach, slot->neighbors[i]) &&
-			PipeannLinkEdge(view, slot->neighbors[i], id, slot, true))
-			return true;
-	for (int i = 0; i < degree; i++)
-		if (IsReached(reach, slot->neighbors[i]) &&
-			PipeannLinkEdge(view, slot->neighbors[i], id, slot, false))
-			return true;
-	return false;
-}
-
-/* Make an edge to a node from the nearest node that a search finds. */
-static bool
-LinkBySearch(Reach *reach, uint32 id, const PipeannSlot *slot)
-{
-	const PipeannIndexView *view = &reach->v->view;
-	PipeannLayout near = PipeannNearLayout(&view->meta.layout);
-	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannViewSource(view, &counters);
-	PipeannSearchParams params = {
-		.ef = SEARCH_EF,
-		.out_of_line_distance = NoOutOfLineDistance,
-		.out_of_line_arg = &near
-	};
-	PipeannSearch *search;
-	const PipeannResult *result;
-	float	   *query = palloc(mul_size(PipeannFloats(near.storage, near.dim),
-										sizeof(float)));
-	bool		linked = false;
-
-	PipeannVectorUnpack(PipeannSlotVector(&near, slot), near.storage, near.dim,
-						query);
-	PipeannQueryOf(&near, query, query);
-	search = PipeannLinkSearch(view, &near, source, query, false, params);
-	PipeannSearchReleasePages(search);
-	PipeannSourceClose(source);
-	while (!linked && (result = PipeannSearchPop(search)) != NULL)
-		if (result->id != id && IsReached(reach, result->id))
-			linked = PipeannLinkEdge(view, result->id, id, slot, false);
-	return linked;
-}
-
-static bool
-LinkAnyhow(Reach *reach, uint32 id, const PipeannSlot *slot)
-{
-	return LinkByNeighbor(reach, id, slot) ||
-		LinkBySearch(reach, id, slot) ||
-		PipeannLinkEntry(&reach->v->view, id, slot);
-}
-
-static bool
-IsLost(const Reach *reach, uint32 id)
-{
-	return PipeannBitsHas(&reach->present, id) &&
-		!PipeannBitsHas(&reach->reached, id);
-}
-
-/*
- * Give the nodes without a parent one among their neighbours. Returns whether
- * any got one.
- */
-static bool
-AttachOrphans(Reach *reach)
-{
-	bool		any = false;
-
-	for (uint32 id = 0; id < reach->v->ids; id++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (IsLost(reach, id) && !PipeannBitsHas(&reach->in_tree, id))
-			any |= ReachAttach(reach, id, LinkByNeighbor);
-	}
-	return any;
-}
-
-/*
- * Link the nodes that are left. There may be very many, and each brings back a few
- * others: with passes for each the time would grow with the square of the index.
- */
-static void
-AttachRest(Reach *reach)
-{
-	for (uint32 id = 0; id < reach->v->ids; id++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (!IsLost(reach, id))
-			continue;
-		(void) ReachAttach(reach, id, LinkAnyhow);
-		ReachFollow(reach);
-	}
 }
 
 /*
  * An edge from a near node leads to each live node.
  *
  * For a search, which explores what is near its query, it is not enough that a
- * node can be reached: where most nodes that led to it have died, only the
- * edge of a parent far away may be left, which took the node over from its own
- * parent. Neighbours with few edges to themselves do not count: they may form a group
- * that leads only to itself.
+ * node can be reached: where most nodes that led to it have died, only an edge from far
+ * away may be left. Neighbours with few edges to themselves do not count: they may form a
+ * group that leads only to itself.
  */
 
 /*
@@ -973,19 +586,18 @@ AttachRest(Reach *reach)
 #define FEW_PART 3
 
 static bool
-HasFew(const Reach *reach, uint32 id)
+HasFew(const PipeannVacuum *v, uint32 id)
 {
-	int			few = reach->v->view.meta.layout.max_degree / FEW_PART;
+	int			few = v->view.meta.layout.max_degree / FEW_PART;
 
-	return InDegree(reach, id) <= Min(few, MOST_COUNTED - 1);
+	return InDegree(v, id) <= Min(few, MOST_COUNTED - 1);
 }
 
 /* Whether a node is surely found by searches, and so leads on to others. */
 static bool
-LeadsOn(const Reach *reach, uint32 id)
+LeadsOn(const PipeannVacuum *v, uint32 id)
 {
-	return id < reach->v->ids && PipeannBitsHas(&reach->v->live, id) &&
-		!HasFew(reach, id);
+	return id < v->ids && PipeannBitsHas(&v->live, id) && !HasFew(v, id);
 }
 
 /* Sort a node's neighbours, nearest first, to out[max_degree]; how many. */
@@ -1014,16 +626,16 @@ SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 
 /* Whether one of near[n], which is found itself, leads to a node. */
 static bool
-IsLedTo(const Reach *reach, uint32 id, const PipeannKey *near, int n)
+IsLedTo(const PipeannVacuum *v, uint32 id, const PipeannKey *near, int n)
 {
-	const PipeannIndexView *view = &reach->v->view;
+	const PipeannIndexView *view = &v->view;
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannSlot *slot = PipeannSlotAlloc(l);
 	bool		found = false;
 
 	for (int i = 0; i < n && !found; i++)
 	{
-		if (!LeadsOn(reach, PipeannKeyId(near[i])))
+		if (!LeadsOn(v, PipeannKeyId(near[i])))
 			continue;
 		PipeannSlotCopy(view, PipeannKeyId(near[i]), slot);
 		found = PipeannSlotIsNode(slot) &&
@@ -1033,48 +645,95 @@ IsLedTo(const Reach *reach, uint32 id, const PipeannKey *near, int n)
 	return found;
 }
 
-/* Give a node an edge from a near one, if it has none. True if it got one. */
+/*
+ * Make an edge, in place of the last one of a full list that leads to a node with many.
+ * False if there is none, or the list is being changed.
+ */
 static bool
-LinkFromNear(Reach *reach, uint32 id, const PipeannSlot *slot)
+AddEdge(PipeannVacuum *v, uint32 from, uint32 id)
 {
-	const PipeannIndexView *view = &reach->v->view;
-	PipeannKey *near = palloc(view->meta.layout.max_degree * sizeof(PipeannKey));
-	int			n = SortNeighbors(view, id, slot, near);
+	const PipeannLayout *l = &v->view.meta.layout;
+	PipeannListChange change = {.target = from,.seen = PipeannSlotAlloc(l)};
+	uint32	   *list = change.seen->neighbors;
+	int			place;
 
-	if (IsLedTo(reach, id, near, Min(n, NEAREST)))
+	PipeannSlotCopy(&v->view, from, change.seen);
+	change.n = place = PipeannSlotDegree(l, change.seen);
+	if (place == l->max_degree)
+		for (place--; place >= 0; place--)
+			if (list[place] < v->ids && !HasFew(v, list[place]))
+				break;
+	if (place < 0 || !PipeannSlotIsNode(change.seen))
 		return false;
-	for (int i = 0; i < n; i++)
-		if (LeadsOn(reach, PipeannKeyId(near[i])) &&
-			PipeannLinkEdge(view, PipeannKeyId(near[i]), id, slot, false))
-			return true;
-	return false;
+	change.list = palloc(l->max_degree * sizeof(uint32));
+	memcpy(change.list, list, change.n * sizeof(uint32));
+	change.list[place] = id;
+	change.n = Max(change.n, place + 1);
+	PipeannChangeLists(&v->view, &change, 1, NULL);
+	if (change.done && place < PipeannSlotDegree(l, change.seen))
+		CountEdge(v, list[place], -1);
+	if (change.done)
+		CountEdge(v, id, 1);
+	return change.done;
 }
 
-/* Give nodes that lost an edge one from a near node. */
+/* Give a node an edge from a near one, if it has none. */
 static void
-LinkNear(Reach *reach)
+LinkFromNear(PipeannVacuum *v, uint32 id, const PipeannSlot *slot)
 {
-	for (uint32 id = 0; id < reach->v->ids; id++)
+	const PipeannIndexView *view = &v->view;
+	PipeannKey *near = palloc(view->meta.layout.max_degree * sizeof(PipeannKey));
+	int			n = SortNeighbors(view, id, slot, near);
+	bool		linked = IsLedTo(v, id, near, Min(n, NEAREST));
+
+	for (int i = 0; i < n && !linked; i++)
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (PipeannBitsHas(&reach->v->orphaned, id) &&
-			PipeannBitsHas(&reach->present, id) &&
-			id != reach->v->view.meta.root && HasFew(reach, id))
-			(void) ReachAttach(reach, id, LinkFromNear);
+		linked = LeadsOn(v, PipeannKeyId(near[i])) &&
+			AddEdge(v, PipeannKeyId(near[i]), id);
+		if (linked)
+			v->relinked++;
 	}
+}
+
+/*
+ * Give nodes that lost an edge one from a near node, under the lock that inserts take: it
+ * shuts out retraining and other exclusive holders.
+ */
+static void
+LinkNear(PipeannVacuum *v)
+{
+	const PipeannIndexView *view = &v->view;
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "pipeann relink",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+
+	for (uint32 id = 0; id < v->ids; id++)
+	{
+		PipeannSlot *slot;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!PipeannBitsHas(&v->orphaned, id) || !PipeannBitsHas(&v->live, id) ||
+			!HasFew(v, id))
+			continue;
+		PipeannVacuumDelay();
+		slot = PipeannSlotAlloc(&view->meta.layout);
+		LockPage(view->index, PIPEANN_METAPAGE, ShareLock);
+		PipeannSlotCopy(view, id, slot);
+		if (PipeannSlotIsLive(slot))
+			LinkFromNear(v, id, slot);
+		UnlockPage(view->index, PIPEANN_METAPAGE, ShareLock);
+		MemoryContextReset(context);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
 }
 
 void
 PipeannVacuumRepairGraph(PipeannVacuum *v)
 {
-	Reach		reach;
-
 	PipeannVacuumInitSet(v, &v->orphaned);
-	ReachBegin(&reach, v);
-	RepairLists(v, &reach);
-	do
-		ReachWalk(&reach);
-	while (AttachOrphans(&reach));
-	AttachRest(&reach);
-	LinkNear(&reach);
+	v->in_degrees = PipeannAllocZero(v->ids / 2 + 1);
+	RepairLists(v);
+	LinkNear(v);
 }

@@ -407,7 +407,7 @@ CleanChains(PipeannVacuum *v)
 }
 
 /*
- * Live nodes take the places of dead ones in the entry graph, and a dead root is replaced.
+ * Live nodes take the places of dead ones in the entry graph.
  *
  * Edges of the entry graph lead from place to place, so they stay, and lead to about the
  * same vectors as before.
@@ -479,7 +479,7 @@ FindHeir(EntryRepair *e, uint32 id)
  * wherever VACUUM or replay ends.
  */
 static void
-WriteEntry(PipeannVacuum *v, uint32 place, uint32 old, uint32 id)
+WriteEntry(PipeannVacuum *v, uint32 place, uint32 id)
 {
 	PipeannMetaUpdate update;
 	Buffer		buffer;
@@ -489,53 +489,8 @@ WriteEntry(PipeannVacuum *v, uint32 place, uint32 old, uint32 id)
 							  v->view.meta.entry_first, place, id,
 							  update.state);
 	update.meta->entry_changes++;
-	if (update.meta->root == old)
-		update.meta->root = id;
 	PipeannMetaEnd(&update);
 	UnlockReleaseBuffer(buffer);
-}
-
-static uint32
-FirstLive(const PipeannVacuum *v, const uint32 *ids, uint32 n)
-{
-	for (uint32 i = 0; i < n; i++)
-	{
-		uint32		id = ids == NULL ? i : ids[i];
-
-		if (id < v->ids && PipeannBitsHas(&v->live, id))
-			return id;
-	}
-	return PIPEANN_INVALID_ID;
-}
-
-/* Replace a root that is to be freed, without codes by a neighbour if possible. */
-static void
-ReplaceRoot(EntryRepair *e)
-{
-	PipeannVacuum *v = e->v;
-	const PipeannCodes *codes = &v->view.codes;
-	uint32		root = v->view.meta.root;
-	uint32		heir;
-	PipeannMetaUpdate update;
-
-	if (root < v->ids &&
-		(PipeannBitsHas(&v->live, root) || PipeannBitsHas(&e->taken, root)))
-		return;
-	if (v->view.cache != NULL)
-		heir = FirstLive(v, codes->entry_ids, codes->entry_count);
-	else
-	{
-		PipeannSlotCopy(&v->view, root, e->slot);
-		heir = FirstLive(v, e->slot->neighbors,
-						 PipeannSlotDegree(&v->view.meta.layout, e->slot));
-		if (heir == PIPEANN_INVALID_ID)
-			heir = FirstLive(v, NULL, v->ids);
-	}
-	if (heir == PIPEANN_INVALID_ID)
-		return;
-	PipeannMetaBegin(v->view.index, &update);
-	update.meta->root = heir;
-	PipeannMetaEnd(&update);
 }
 
 /*
@@ -549,11 +504,9 @@ RepairEntryGraph(PipeannVacuum *v)
 	const PipeannLayout *l = &v->view.meta.layout;
 	const PipeannCodes *codes = &v->view.codes;
 	EntryRepair e = {.v = v};
-	uint32		root;
 
 	LockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
 	PipeannRefreshView(&v->view);
-	root = v->view.meta.root;
 	PipeannVacuumInitSet(v, &e.taken);
 	e.slot = PipeannSlotAlloc(l);
 	e.x = palloc(mul_size(l->dim, sizeof(float)));
@@ -572,13 +525,10 @@ RepairEntryGraph(PipeannVacuum *v)
 		heir = FindHeir(&e, id);
 		if (heir == PIPEANN_INVALID_ID)
 			continue;
-		WriteEntry(v, i, id, heir);
+		WriteEntry(v, i, heir);
 		PipeannBitsAdd(&e.taken, heir);
 	}
 	PipeannRefreshView(&v->view);
-	ReplaceRoot(&e);
-	PipeannRefreshView(&v->view);
-	v->old_root = v->view.meta.root == root ? PIPEANN_INVALID_ID : root;
 	UnlockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
 }
 

@@ -471,7 +471,7 @@ IsNodeNow(PipeannCheck *check, uint32 id)
 
 #define KNOWN_FLAGS \
 	(PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT | PIPEANN_SLOT_OUT_OF_LINE | \
-	 PIPEANN_SLOT_CLOSED | PIPEANN_SLOT_UNLINKED)
+	 PIPEANN_SLOT_CLOSED)
 
 static void
 CheckFlags(const PipeannCheck *check, uint32 id, const PipeannSlot *slot)

@@ -116,7 +116,7 @@ sub slot
 	my $bytes = substr $self->page($self->block_of($id)), $self->offset_of($id), $self->{slot_size};
 	my %slot;
 
-	@slot{qw(flags degree tree_edges ntids length ext_tids ext_vec aux)} = unpack 'SC2S2L2f', $bytes;
+	@slot{qw(flags degree ntids length ext_tids ext_vec aux)} = unpack 'S4L2f', $bytes;
 	$slot{neighbors} = [ unpack 'L*', substr $bytes, $HEADER, 4 * $slot{degree} ];
 	$slot{tids} = [ unpack '(a6)*', substr $bytes, $self->{tids_offset}, 6 * $slot{ntids} ];
 	return \%slot;
@@ -142,7 +142,7 @@ sub rows
 sub set
 {
 	my ($self, $id, $field, $value, $at) = @_;
-	my %field = (flags => [ 0, 'S' ], degree => [ 2, 'C' ], tree_edges => [ 3, 'C' ], ntids => [ 4, 'S' ], length => [ 6, 'S' ],
+	my %field = (flags => [ 0, 'S' ], degree => [ 2, 'S' ], ntids => [ 4, 'S' ], length => [ 6, 'S' ],
 		ext_tids => [ 8, 'L' ], ext_vec => [ 12, 'L' ], aux => [ 16, 'f' ],
 		neighbors => [ $HEADER + 4 * ($at || 0), 'L' ], tids => [ $self->{tids_offset} + 6 * ($at || 0), 'a6' ],
 		body => [ $HEADER + ($at || 0), 'a*' ], bytes => [ $at || 0, 'a*' ], vector => [ $self->{vector_offset} + 4 * ($at || 0), 'f' ]);

@@ -158,31 +158,6 @@ Params(int max_degree, int ef)
 
 /* ---------- checks that all graphs have to pass ---------- */
 
-static uint32
-CountReachable(const PipeannGraph *g)
-{
-	bool	   *seen = PipeannAllocZero(g->n);
-	uint32	   *queue = PipeannAlloc(g->n * sizeof(uint32));
-	uint32		tail = 0;
-	uint32		head;
-	int			i;
-
-	queue[tail++] = g->medoid;
-	seen[g->medoid] = true;
-	for (head = 0; head < tail; head++)
-		for (i = 0; i < g->degree[queue[head]]; i++)
-		{
-			uint32		next = PipeannNeighbors(g, queue[head])[i];
-
-			if (!seen[next])
-				queue[tail++] = next;
-			seen[next] = true;
-		}
-	pfree(seen);
-	pfree(queue);
-	return tail;
-}
-
 static bool
 ListIsGood(const PipeannGraph *g, uint32 node)
 {
@@ -213,8 +188,7 @@ CheckGraph(const PipeannGraph *g, uint32 n)
 		return;
 	for (i = 0; i < n; i++)
 		bad += !ListIsGood(g, i);
-	if (CHECK(bad == 0))
-		CHECK(CountReachable(g) == n);
+	CHECK(bad == 0);
 }
 
 static bool
@@ -797,8 +771,8 @@ TestPruneRows(void)
 #define LIST 16
 
 /*
- * A node joins a full pruned list, of which the first two are forced: what gives way, or that
- * the node is superfluous, is checked by its definition, and beside pruning list and node.
+ * A node joins a full pruned list: what gives way, or that the node is superfluous, is
+ * checked by its definition, and beside pruning list and node.
  */
 static void
 JoinRows(PruneRows *rows, uint64 *random, int *joined, int *same)
@@ -828,11 +802,11 @@ JoinRows(PruneRows *rows, uint64 *random, int *joined, int *same)
 		near[i] = RowDistance(node, out[i], rows);
 		superfluous |= dist[i] <= own && 1.2f * near[i] <= own;
 	}
-	place = PipeannGivesWay(dist, near, n, 2, own);
+	place = PipeannGivesWay(dist, near, n, own);
 	CHECK((place == PIPEANN_SUPERFLUOUS) == superfluous);
 	if (place >= 0)
-		CHECK(place >= 2 && dist[place] > own);
-	for (int i = 2; place != PIPEANN_SUPERFLUOUS && i < n; i++)
+		CHECK(dist[place] > own);
+	for (int i = 0; place != PIPEANN_SUPERFLUOUS && i < n; i++)
 		if (dist[i] > own)
 			CHECK(place >= 0 && dist[i] * near[place] <= dist[place] * near[i] * 1.0001f);
 
@@ -840,17 +814,17 @@ JoinRows(PruneRows *rows, uint64 *random, int *joined, int *same)
 	for (int i = 0; place >= 0 && i < n; i++)
 		near[i] = i == place ? near[i] : INFINITY;
 	if (place >= 0)
-		CHECK(PipeannGivesWay(dist, near, n, 2, own) == place);
+		CHECK(PipeannGivesWay(dist, near, n, own) == place);
 	for (int i = 0; i < n; i++)
 		near[i] = INFINITY;
-	CHECK(PipeannGivesWay(dist, near, n, 2, own) == PIPEANN_UNDECIDED);
+	CHECK(PipeannGivesWay(dist, near, n, own) == PIPEANN_UNDECIDED);
 
 	/* pruning all pairs keeps the node, too, or drops it */
 	if (place == PIPEANN_UNDECIDED)
 		return;
 	cand[n] = node;
 	dist[n] = own;
-	n = PipeannRobustPrune(cand, dist, n + 1, &(PipeannPruneParams) {1.2f, LIST, 2, 0},
+	n = PipeannRobustPrune(cand, dist, n + 1, &(PipeannPruneParams) {1.2f, LIST, 0, 0},
 						   RowDistance, rows, out);
 	(*joined)++;
 	*same += PipeannListHas(out, n, node) == (place >= 0);
@@ -870,73 +844,8 @@ TestGivesWay(void)
 	CHECK(joined > 100 && same > joined * 0.8);
 
 	/* an equal vector is superfluous, one at no distance from a farther one takes its place */
-	CHECK(PipeannGivesWay((float[]) {1}, (float[]) {0}, 1, 0, 1) == PIPEANN_SUPERFLUOUS);
-	CHECK(PipeannGivesWay((float[]) {3, 2}, (float[]) {1, 0}, 2, 0, 1) == 1);
-	CHECK(PipeannGivesWay((float[]) {3, 2}, (float[]) {1, 0}, 2, 2, 1) == PIPEANN_UNDECIDED);
-}
-
-/* ---------- spanning-tree edges ---------- */
-
-/*
- * From the medoid the spanning-tree edges lead to every node, to each from one, and
- * lists have the neighbours that they had.
- */
-static void
-CheckTreeEdges(PipeannGraph *g, int most)
-{
-	uint8	   *tree_edges = PipeannAlloc(g->n);
-	uint32	   *parents = PipeannAllocZero(g->n * sizeof(uint32));
-	uint32	   *queue = PipeannAlloc(g->n * sizeof(uint32));
-	uint64		sum[2] = {0, 0};
-	uint32		count = 1;
-	uint32		i;
-	int			j;
-
-	for (i = 0; i < g->n; i++)
-		for (j = 0; j < g->degree[i]; j++)
-			sum[0] += (uint64) (i + 1) * (PipeannNeighbors(g, i)[j] + 1);
-	PipeannGraphSpan(PipeannTeamAlone(), g, most, tree_edges);
-	for (i = 0; i < g->n; i++)
-	{
-		CHECK(tree_edges[i] <= g->degree[i]);
-		for (j = 0; j < g->degree[i]; j++)
-			sum[1] += (uint64) (i + 1) * (PipeannNeighbors(g, i)[j] + 1);
-		for (j = 0; j < tree_edges[i]; j++)
-			parents[PipeannNeighbors(g, i)[j]]++;
-	}
-	CHECK(sum[0] == sum[1]);
-	for (i = 0; i < g->n; i++)
-		CHECK(parents[i] == (i == g->medoid ? 0 : 1));
-	queue[0] = g->medoid;
-	for (i = 0; i < count; i++)
-		for (j = 0; j < tree_edges[queue[i]] && count < g->n; j++)
-			queue[count++] = PipeannNeighbors(g, queue[i])[j];
-	CHECK(count == g->n);
-	pfree(tree_edges);
-	pfree(parents);
-	pfree(queue);
-}
-
-static void
-TestTreeEdges(void)
-{
-	PipeannGraphParams params = {16, 50, 1, false};
-	PipeannVectors v = Vectors(PIPEANN_L2, NROWS);
-	PipeannGraph *g = PipeannGraphBuild(PipeannTeamAlone(), &v, NULL, &params);
-
-	CheckTreeEdges(g, 8);
-	PipeannGraphFree(PipeannTeamAlone(), g);
-
-	/* one spanning-tree edge a list is not enough for a tree that is not a path */
-	v.n = 50;
-	params.max_degree = 4;
-	g = PipeannGraphBuild(PipeannTeamAlone(), &v, NULL, &params);
-	CheckTreeEdges(g, 1);
-	PipeannGraphFree(PipeannTeamAlone(), g);
-	v.n = 1;
-	g = PipeannGraphBuild(PipeannTeamAlone(), &v, NULL, &params);
-	CheckTreeEdges(g, 1);
-	PipeannGraphFree(PipeannTeamAlone(), g);
+	CHECK(PipeannGivesWay((float[]) {1}, (float[]) {0}, 1, 1) == PIPEANN_SUPERFLUOUS);
+	CHECK(PipeannGivesWay((float[]) {3, 2}, (float[]) {1, 0}, 2, 1) == 1);
 }
 
 /* ---------- packing ---------- */
@@ -1125,7 +1034,6 @@ main(void)
 	UNIT_RUN(TestPruneLine);
 	UNIT_RUN(TestPruneRows);
 	UNIT_RUN(TestGivesWay);
-	UNIT_RUN(TestTreeEdges);
 	UNIT_RUN(TestPack);
 	UNIT_RUN(TestPackFewRows);
 	UNIT_RUN(TestEntryGraph);
