@@ -651,10 +651,9 @@ SetPointers(PipeannAttachment *attachment)
 	codes->entry_nneighbors = (const uint16 *) (entry_graph + count);
 	codes->entry_neighbors = entry_graph + count + (count + 1) / 2;
 	model->histograms = HeaderAt(header, header->histograms);
-	model->killed = PipeannHintsKilled(HeaderAt(header, header->hints));
 	if (attachment->entry == NULL)
 		return;
-	model->hot.table = PipeannHintsHot(HeaderAt(header, header->hints));
+	model->hot.table = HeaderAt(header, header->hints);
 	model->hot.sums = &pipeann_control->hot;
 	model->hot.own = &pipeann_control->hot.of[attachment->entry -
 											  pipeann_control->entries];

@@ -44,7 +44,6 @@ typedef struct PipeannCache
 	PipeannCodes codes;
 	const char *histograms;			/* of attribute codes */
 	PipeannExtentMap map;
-	PipeannKilledTable *killed;
 	PipeannHot	hot;			/* without a table if the cache is not shared */
 	const PipeannRowMap *row_map;	/* of any version, or NULL */
 	TimestampTz no_row_map;		/* when there was no memory for one; or 0 */

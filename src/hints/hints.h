@@ -50,27 +50,6 @@ typedef struct PipeannHot
 	PipeannHotShare *own;
 } PipeannHot;
 
-/*
- * Nodes whose rows are all dead to everybody, of the first 64 slots of a graph
- * page, bit i for slot i. They are known for the version of the page with this
- * LSN only: any change of the page, by any backend, ends that. So this is for
- * indexes that are WAL-logged only.
- */
-typedef struct PipeannKilledSlots
-{
-	pg_atomic_uint32 version;	/* odd while it is being changed */
-	uint32		page;
-	uint64		lsn;
-	uint64		slots;
-} PipeannKilledSlots;
-
-typedef struct PipeannKilledTable
-{
-	slock_t		mutex;			/* held to change it */
-	uint32		mask;			/* its length - 1 */
-	PipeannKilledSlots of[FLEXIBLE_ARRAY_MEMBER];
-} PipeannKilledTable;
-
 #define PIPEANN_MAX_STATS 128
 
 /*
@@ -168,24 +147,6 @@ PipeannRowMapPublish(PipeannRowMap *map, uint32 removals)
 	pg_atomic_write_u64(&map->version, (uint64) map->count << 32 | removals);
 }
 
-/* The hints of an index, in memory of PipeannHintsSize(); tables are behind this. */
-typedef struct PipeannHints
-{
-	Size		hot;			/* offset from here */
-} PipeannHints;
-
-static inline PipeannKilledTable *
-PipeannHintsKilled(PipeannHints *hints)
-{
-	return (PipeannKilledTable *) (hints + 1);
-}
-
-static inline PipeannPageUses *
-PipeannHintsHot(PipeannHints *hints)
-{
-	return (PipeannPageUses *) ((char *) hints + hints->hot);
-}
-
 /* Blocks of shared_buffers that searches may fill. */
 static inline uint64
 PipeannHotLimit(void)
@@ -195,7 +156,7 @@ PipeannHotLimit(void)
 
 /* hints.c */
 extern Size PipeannHintsSize(const PipeannMeta *meta);
-extern void PipeannHintsInit(PipeannHints *hints, const PipeannMeta *meta);
+extern void PipeannHintsInit(PipeannPageUses *hot, const PipeannMeta *meta);
 extern void PipeannHintsInitShared(PipeannHotSums *sums, PipeannStats *stats,
 								   int tranche_id);
 extern void PipeannHotForget(PipeannHotSums *sums, int number);
@@ -212,10 +173,6 @@ extern uint32 PipeannHotCountPages(Relation index,
 								   const PipeannLayout *layout,
 								   const PipeannExtentMap *map,
 								   const PipeannHot *hot);
-extern uint64 PipeannKilledGet(PipeannKilledTable *killed, uint32 page,
-							   uint64 lsn);
-extern void PipeannKilledSet(PipeannKilledTable *killed, uint32 page,
-							 uint64 lsn, uint32 slot);
 extern void PipeannStatsAdd(PipeannStats *stats, Relation index,
 							const PipeannCounters *counters);
 extern int	PipeannStatsCollect(PipeannStats *stats, PipeannIndexStats **sums);

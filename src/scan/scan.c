@@ -1035,7 +1035,7 @@ NextRow(IndexScanDesc scan, PipeannScan *state)
 			OnlyTake(state->only, state->chain.owner, row, &dead))
 			return row;
 		if (dead)
-			PipeannStreamNoteDead(state);
+			state->looked_at--;		/* it was dead to everybody */
 	}
 	return NextLeftOut(scan, state);
 }
@@ -1052,7 +1052,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	if (!state->started)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
-		PipeannStreamNoteDead(state);
+		state->looked_at--;		/* it was dead to everybody */
 	if (!state->searched && !IsEntering(state))
 	{
 		if (state->is_void)

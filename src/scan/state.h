@@ -18,16 +18,6 @@ typedef struct PipeannFilter PipeannFilter;
 typedef struct PipeannTidFilterState PipeannTidFilterState;
 typedef struct PipeannLeftOut PipeannLeftOut;
 
-/* Nodes whose rows a scan finds dead to everybody. */
-typedef struct PipeannKilledRows
-{
-	bool		on;				/* they may be noted */
-	bool		active;			/* the rows of node id are being returned */
-	uint32		id;
-	int			rows_left;		/* rows of the node not found dead */
-	uint64		lsn;			/* of its page when the rows were read */
-} PipeannKilledRows;
-
 /* An index-only scan. */
 typedef struct PipeannOnly
 {
@@ -106,7 +96,6 @@ typedef struct PipeannScan
 	pairingheap *known;			/* results whose distances are exact; or NULL */
 	struct TupleTableSlot *table_row;	/* whose vector is read; or NULL */
 	struct IndexFetchTableData *table_fetch;	/* by which it is read */
-	PipeannKilledRows killed;
 	PipeannPrefetch prefetch;
 
 	/* rows of the current result */
@@ -165,7 +154,6 @@ extern void PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
 							 PipeannRowList rows, const float *x);
 extern bool PipeannStreamHasAll(PipeannScan *state);
 extern bool PipeannStreamLoad(PipeannScan *state);
-extern void PipeannStreamNoteDead(PipeannScan *state);
 extern void PipeannStreamSearched(PipeannScan *state);
 extern void PipeannStreamRowIs(PipeannScan *state);
 extern bool PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,

@@ -49,63 +49,6 @@ int			pipeann_part;
 uint32		pipeann_disabled;
 
 /*
- * Killed nodes: searches skip nodes whose rows a scan found dead, so that rows deleted
- * and not yet vacuumed take no places among their results (src/README, "killed rows").
- */
-
-/*
- * For PipeannSearchParams: the killed nodes of a page, bit i for slot i; sets
- * *version to the page's LSN. arg is the scan.
- */
-static uint64
-KilledOfPage(uint32 page, const char *nodes, uint64 *version, void *arg)
-{
-	const PipeannScan *state = arg;
-	const PageHeaderData *header = (const PageHeaderData *)
-		(nodes - PIPEANN_CONTENTS_OFFSET);
-
-	*version = PageXLogRecPtrGet(header->pd_lsn);
-	return PipeannKilledGet(state->view.cache->killed, page, *version);
-}
-
-/*
- * From now on rows of this result are returned. One without a node, or with rows in
- * overflow slots, is never killed: its page's LSN does not cover these.
- */
-static void
-SetKilledNode(PipeannKilledRows *killed, const PipeannSearch *search,
-			  const PipeannResult *result)
-{
-	killed->active = killed->on &&
-		result->id != PIPEANN_INVALID_ID &&
-		result->ext_tids == PIPEANN_INVALID_ID;
-	if (!killed->active)
-		return;
-	killed->id = result->id;
-	killed->rows_left = result->nrows;
-	killed->lsn = PipeannSearchVersion(search, result);
-}
-
-/*
- * The row returned last is dead to everybody. What is left of such rows is not what
- * was asked for.
- */
-void
-PipeannStreamNoteDead(PipeannScan *state)
-{
-	PipeannKilledRows *killed = &state->killed;
-	const PipeannLayout *l = &state->view.meta.layout;
-
-	state->looked_at--;
-	if (!killed->active || --killed->rows_left > 0)
-		return;
-	killed->active = false;
-	PipeannKilledSet(state->view.cache->killed,
-					 PipeannIdPage(l, killed->id), killed->lsn,
-					 PipeannIdSlot(l, killed->id));
-}
-
-/*
  * Prefetching the table pages of the rows that a scan returns next.
  *
  * For a table on disk, ten of them, read one after the other, take as long as the
@@ -803,7 +746,6 @@ LoadRows(PipeannScan *state, const PipeannResult *result, PipeannRowList list)
 	state->next_row = state->rows;
 	state->rows_left = list.n;
 	PipeannChainBegin(&state->chain, result->id, result->ext_tids);
-	SetKilledNode(&state->killed, state->search, result);
 }
 
 static void
@@ -867,7 +809,6 @@ PipeannStreamLoad(PipeannScan *state)
 		else if (!LoadResult(state))
 		{
 			state->chain.owner = PIPEANN_INVALID_ID;
-			state->killed.active = false;
 			StoreDistance(state, get_float8_nan());
 			return false;
 		}
@@ -972,13 +913,6 @@ PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 {
 	Relation	table = state->scan->heapRelation;
 
-	state->killed.on = state->scan->ignore_killed_tuples &&
-		state->view.cache != NULL && RelationNeedsWAL(state->view.index);
-	if (state->killed.on)
-	{
-		params->killed = KilledOfPage;
-		params->killed_arg = state;
-	}
 	if (PipeannIsHeap(table) &&
 		get_tablespace_io_concurrency(table->rd_rel->reltablespace) > 0)
 		state->prefetch.at_once = pipeann_prefetch_rows;

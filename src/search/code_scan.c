@@ -337,8 +337,7 @@ Score(PipeannSearch *search, const PipeannDiscard *item)
 		return;					/* nor is a free slot a node */
 	search->counters->nodes_explored++;
 	search->explored++;
-	if (PipeannHasSlotBit(ref->killed, number) ||
-		!PipeannIsWanted(search, item->id, slot))
+	if (!PipeannIsWanted(search, item->id, slot))
 		return;
 	search->matching++;
 	NoteError(search, item, slot);

@@ -1018,18 +1018,6 @@ PipeannSearchTell(const PipeannSearch *search)
 	};
 }
 
-/* The version of a result's page, as killed() told it. */
-uint64
-PipeannSearchVersion(const PipeannSearch *search, const PipeannResult *result)
-{
-	uint32		at;
-
-	if (!PipeannIdSetGet(&search->pages,
-						 PipeannIdPage(search->layout, result->id), &at))
-		return 0;
-	return search->refs[at].version;
-}
-
 /* A page of which all slots, or one, are at hand; else NULL. */
 static PipeannPageRef *
 PageAtHand(const PipeannSearch *search, uint32 page)

@@ -222,8 +222,8 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 }
 
 /*
- * Add a page's live nodes to the results, but for slots killed (of the first
- * 64), and those that are not wanted. With join all of them go to the pool, too.
+ * Add a page's live nodes to the results, but for those scored already, and those
+ * that are not wanted. With join all of them go to the pool, too.
  *
  * A node whose page is here costs no read to explore: if it is near enough for
  * the pool, it belongs there even though no node explored so far has an edge
@@ -233,8 +233,8 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
  * keep nearer nodes on other pages out of the pool: these do not join.
  */
 static void
-ScorePage(PipeannSearch *search, uint32 page, const char *nodes,
-		  uint64 killed, bool join)
+ScorePage(PipeannSearch *search, uint32 page, const char *nodes, uint64 scored,
+		  bool join)
 {
 	const PipeannLayout *l = search->layout;
 	int			n = 0;
@@ -244,7 +244,7 @@ ScorePage(PipeannSearch *search, uint32 page, const char *nodes,
 		const PipeannSlot *slot = PipeannSlotAt(l, nodes, i);
 		uint32		id = page * l->slots_per_page + i;
 
-		if (!PipeannSlotIsLive(slot) || PipeannHasSlotBit(killed, i))
+		if (!PipeannSlotIsLive(slot) || PipeannHasSlotBit(scored, i))
 			continue;
 		if (PipeannIsWanted(search, id, slot))
 			(void) PipeannScoreSlot(search, id, slot, true);
@@ -314,7 +314,7 @@ PipeannScoreNext(PipeannSearch *search)
 	if (search->nunscored == 0)
 		return false;
 	ref = &search->refs[search->unscored[--search->nunscored]];
-	ScorePage(search, ref->page, ref->frame->nodes, ref->killed,
+	ScorePage(search, ref->page, ref->frame->nodes, ref->slots,
 			  PipeannWantsPageMates(search));
 	return true;
 }
@@ -448,24 +448,6 @@ PipeannLookUpPage(PipeannSearch *search, int position)
 	return true;
 }
 
-/*
- * Note which nodes of a page at hand have dead rows only.
- *
- * What is known of dead rows is of one version of the page: if results are there
- * of another, there is no version for both.
- */
-static void
-NoteKilled(PipeannSearch *search, PipeannPageRef *ref)
-{
-	uint64		version;
-
-	if (search->params.killed == NULL)
-		return;
-	ref->killed = search->params.killed(ref->page, ref->frame->nodes, &version,
-										search->params.killed_arg);
-	ref->version = !ref->scored || ref->version == version ? version : 0;
-}
-
 /* Have all nodes of a page at hand scored: refs[at]. */
 static void
 QueueScoring(PipeannSearch *search, uint32 at)
@@ -488,8 +470,6 @@ ScoreWholePage(PipeannSearch *search, uint32 at)
 
 	if (ref->frame->slot != PIPEANN_ALL_SLOTS)
 		search->source->load(search->source, ref->frame, PIPEANN_ALL_SLOTS);
-	NoteKilled(search, ref);
-	ref->killed |= ref->slots;
 	ref->by_node = false;
 	QueueScoring(search, at);
 }
@@ -517,8 +497,6 @@ PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 		ScoreWholePage(search, at);
 		return;
 	}
-	if (ref->by_node || !ref->scored)
-		NoteKilled(search, ref);
 	if (ref->scored)
 		return;
 	ref->scored = true;
@@ -562,10 +540,7 @@ PipeannGetSlot(PipeannSearch *search, PipeannPageRef *ref, uint32 slot)
 	PipeannFrame *frame = ref->frame;
 
 	if (frame->slot != PIPEANN_ALL_SLOTS && frame->slot != (int) slot)
-	{
 		search->source->load(search->source, frame, slot);
-		NoteKilled(search, ref);
-	}
 	return PipeannSlotAt(search->layout, frame->nodes, slot);
 }
 

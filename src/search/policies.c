@@ -33,8 +33,7 @@ ExploreToBatch(PipeannSearch *search, int position, int n)
 	slot = PipeannGetSlot(search, ref, PipeannIdSlot(l, item->id));
 	if (!PipeannSlotIsNode(slot))
 		return n;
-	if (PipeannSlotIsLive(slot) &&
-		!PipeannHasSlotBit(ref->killed, PipeannIdSlot(l, item->id)))
+	if (PipeannSlotIsLive(slot))
 		PipeannNoteExplored(search, ref, item, slot);
 
 	degree = PipeannSlotDegree(l, slot);

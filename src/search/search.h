@@ -71,13 +71,6 @@ extern const PipeannPolicy *const PipeannPolicies[PIPEANN_SEARCH_MODES];
 typedef float (*PipeannOutOfLineDistance) (uint32 id, const PipeannSlot *slot,
 										   void *arg);
 
-/*
- * Which nodes of a page have dead rows only, a bit for each of the first 64
- * slots, and the page's version.
- */
-typedef uint64 (*PipeannKilled) (uint32 page, const char *nodes,
-								 uint64 *version, void *arg);
-
 /* The rows in the slot of a result that is likely to be returned. */
 typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
 
@@ -136,8 +129,6 @@ typedef struct PipeannSearchParams
 								 * a few that a round cannot do without */
 	PipeannOutOfLineDistance out_of_line_distance;
 	void	   *out_of_line_arg;
-	PipeannKilled killed;		/* or NULL */
-	void	   *killed_arg;
 	PipeannSettled settled;		/* told while pages are read */
 	void	   *settled_arg;
 	int			most_settled;	/* nearest results to be told of; 0 for none */
@@ -214,8 +205,6 @@ extern const PipeannSlot *PipeannSearchLoadSlot(PipeannSearch *search,
 												uint32 id);
 extern const char *PipeannSearchPage(const PipeannSearch *search,
 									 uint32 page);
-extern uint64 PipeannSearchVersion(const PipeannSearch *search,
-								   const PipeannResult *result);
 extern void PipeannSearchReleasePages(PipeannSearch *search);
 
 /* results.c */

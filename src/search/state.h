@@ -33,8 +33,6 @@ typedef struct PipeannPageRef
 								 * is explored, and not with their page */
 	bool		kept;			/* not to be given back this time */
 	uint64		slots;			/* bits of the slots scored so until now */
-	uint64		killed;			/* bits of slots whose rows are all dead */
-	uint64		version;		/* of the page when it was scored */
 	PipeannFrame *frame;		/* NULL once released */
 } PipeannPageRef;
 

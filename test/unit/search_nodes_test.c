@@ -45,49 +45,6 @@ PassesThroughDeadNodes(void)
 	free(seen);
 }
 
-/* The first node of each page has dead rows only. */
-static uint64
-KillFirst(uint32 page, const char *nodes, uint64 *version, void *arg)
-{
-	(void) nodes;
-	(void) arg;
-	*version = page + 1;
-	return 1;
-}
-
-static void
-PassesOverKilledNodes(void)
-{
-	Index	   *index = MakeIndex(2000, 8, PIPEANN_L2, PIPEANN_FLOAT4);
-	uint8	   *seen = PipeannAlloc(index->ids);
-	int			alive = 0;
-
-	for (int i = 0; i < IndexNodes(index); i++)
-		if (PipeannIdSlot(&index->layout, IndexIdAt(index, i)) != 0)
-			alive++;
-	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
-	{
-		PipeannSearchParams params = {.disabled = BY_PAGE};
-		MemorySource *memory = OpenSource(index, 30, i);
-		PipeannSearch *search;
-		const PipeannResult *result;
-		float		query[MAX_DIM];
-
-		params.policy = PipeannPolicies[i];
-		params.ef = 20;
-		params.killed = KillFirst;
-		search = BeginQuery(index, &index->codes, memory, i, query, &params);
-		CHECK(PipeannSearchRun(search));
-		result = PipeannSearchPeek(search);
-		CHECK(PipeannIdSlot(&index->layout, result->id) != 0);
-		CHECK(PipeannSearchVersion(search, result) ==
-			  PipeannIdPage(&index->layout, result->id) + 1);
-		CHECK(TakeAll(index, search, seen) == alive);
-		EndSearch(search, memory);
-	}
-	free(seen);
-}
-
 /* One node in seven matches. */
 static bool
 MatchesSeventh(uint32 id, const PipeannSlot *slot, void *arg)
@@ -133,52 +90,6 @@ ReturnsWhatMatches(void)
 		EndSearch(search, memory);
 	}
 	free(seen);
-}
-
-/* A page whose version is another each time that it is looked at. */
-static uint64
-CountLooks(uint32 page, const char *nodes, uint64 *version, void *arg)
-{
-	uint32	   *looks = arg;
-
-	(void) nodes;
-	*version = ++looks[page];
-	return 0;
-}
-
-/*
- * Slots that were taken from several versions of a page are of none: what the
- * executor finds out of their rows is not kept.
- */
-static void
-KnowsNoVersionOfSeveral(void)
-{
-	uint32	   *looks = PipeannAllocZero(l2_index->pages * sizeof(uint32));
-	PipeannSearchParams params = {0};
-	MemorySource *memory = OpenSource(l2_index, 100, 4);
-	PipeannSearch *search;
-	const PipeannResult *result;
-	float		query[MAX_DIM];
-	int			once = 0;
-	int			again = 0;
-
-	params.policy = PipeannPolicies[PIPEANN_LOOK_AHEAD];
-	params.ef = 200;
-	params.killed = CountLooks;
-	params.killed_arg = looks;
-	search = BeginQuery(l2_index, &l2_index->codes, memory, 4, query, &params);
-	CHECK(PipeannSearchRun(search));
-	while ((result = PipeannSearchPop(search)) != NULL)
-	{
-		uint32		seen = looks[PipeannIdPage(&l2_index->layout, result->id)];
-
-		CHECK(PipeannSearchVersion(search, result) == (seen == 1 ? 1 : 0));
-		once += seen == 1;
-		again += seen > 1;
-	}
-	CHECK(once > 0 && again > 0);
-	EndSearch(search, memory);
-	free(looks);
 }
 
 /*
@@ -373,9 +284,7 @@ main(void)
 	PipeannKernelsInit();
 	l2_index = MakeIndex(6000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
 	UNIT_RUN(PassesThroughDeadNodes);
-	UNIT_RUN(PassesOverKilledNodes);
 	UNIT_RUN(ReturnsWhatMatches);
-	UNIT_RUN(KnowsNoVersionOfSeveral);
 	UNIT_RUN(ReturnsNodesWhoseRowsAreElsewhere);
 	UNIT_RUN(AsksForOutOfLineDistances);
 	UNIT_RUN(GoesByPageAmongOutOfLineVectors);
