@@ -103,17 +103,6 @@ BEGIN
 							AND class[1] OPERATOR(pg_catalog.=) 'l1' THEN '_l1' END)) END,
 				pg_catalog.concat(class[3], ', ', class[2]));
 		END LOOP;
-
-		-- Put into plans around an indexed column: returns its value.
-		EXECUTE pg_catalog.format($function$
-			CREATE FUNCTION @extschema@.pipeann_stored_vector(
-				%1$s, "table" pg_catalog.oid, place pg_catalog.tid)
-				RETURNS %1$s
-				AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
-			COMMENT ON FUNCTION @extschema@.pipeann_stored_vector(
-				%1$s, pg_catalog.oid, pg_catalog.tid) IS
-				'for plans: returns the vector of a row, from the page of the index that its scan has at hand rather than from TOAST'$function$,
-			type);
 	END LOOP;
 END
 $do$;

@@ -476,8 +476,6 @@ RewriteQuery(Walk *walk, Query *query)
 	PipeannPartitionsOpen(&partitions, &nearest, walk->params);
 	if (partitions.has_foreign)
 	{
-		/* what is sent to servers is to be as it is here */
-		pipeann_core->rewrite_query(query);
 		r.number = walk->nrewritten++;
 		Rewrite(&r);
 	}

@@ -14,7 +14,7 @@
 #include "scan/part_servers.h"
 
 /* To be counted on with every change of what follows, or of what it means. */
-#define PIPEANN_INTERFACE_VERSION	6
+#define PIPEANN_INTERFACE_VERSION	7
 
 /* Whether no more plans are to be visited; may put another one in the place. */
 typedef bool (*PipeannPlanVisit) (Plan **place, void *arg);
@@ -25,12 +25,6 @@ typedef struct PipeannInterface
 
 	/* pipeann.rewrite_plans: whether queries and plans may be changed */
 	bool		(*rewrites_plans) (void);
-
-	/*
-	 * Change a query, before it is planned, as it is changed anyway when it is.
-	 * Nothing is changed twice.
-	 */
-	void		(*rewrite_query) (Query *query);
 
 	/* whether indexes of ours can be in the order of an operator */
 	bool		(*is_distance) (Oid operator);

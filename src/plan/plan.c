@@ -2,9 +2,8 @@
  * plan.c
  *		The planner's hooks, and what other libraries find here (interface.h).
  *
- * On its way a query for the nearest rows is changed three times: a condition, before
- * it is planned; its paths, to which those by bitmaps are added; and the finished plan,
- * from its top down to the scans of ours.
+ * On its way a query for the nearest rows is changed twice: its paths, to which those by
+ * bitmaps are added; and the finished plan, from its top down to the scans of ours.
  */
 #include "postgres.h"
 
@@ -48,145 +47,6 @@
 bool		pipeann_rewrite_plans;
 bool		pipeann_bitmap_scan;
 double		pipeann_shard_coverage;
-
-/* ---------- queries ---------- */
-
-/*
- * Conditions that a column of arrays has an element, which PostgreSQL hands to no index.
- * When another condition means the same stands in src/README ("what may change").
- */
-
-/* The query has been analysed, so the table is locked. */
-static bool
-IsKeyOfOurs(Oid table, AttrNumber column)
-{
-	Relation	relation = RelationIdGetRelation(table);
-	ListCell   *cell;
-	bool		is = false;
-
-	if (!RelationIsValid(relation))
-		return false;
-	foreach(cell, RelationGetIndexList(relation))
-	{
-		Relation	index = RelationIdGetRelation(lfirst_oid(cell));
-
-		if (!RelationIsValid(index))
-			continue;
-		for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
-			is |= index->rd_index->indkey.values[i] == column &&
-				PipeannIsIndex(lfirst_oid(cell));
-		RelationClose(index);
-	}
-	RelationClose(relation);
-	return is;
-}
-
-/*
- * A column of a domain over arrays is taken as its arrays. Its elements must be compared
- * as the index compares them.
- */
-static bool
-IsOurColumn(const Query *query, const Node *node)
-{
-	const Var  *column = IsA(node, RelabelType) ?
-		(const Var *) ((const RelabelType *) node)->arg : (const Var *) node;
-	const RangeTblEntry *table;
-
-	if (!IsA(column, Var) || column->varlevelsup > 0 || column->varattno <= 0 ||
-		getBaseType(column->vartype) != exprType(node))
-		return false;
-	table = rt_fetch(column->varno, query->rtable);
-	return table->rtekind == RTE_RELATION &&
-		IsKeyOfOurs(table->relid, column->varattno);
-}
-
-/*
- * x as an element of an array, if an operator says whether it equals one, NULL
- * if not. It must be the same value, so that it is equal to the same ones: of casts
- * to other types that is known for integers only. One of a date to a timestamp fails
- * where the operator does not.
- */
-static Node *
-AsElement(Node *x, Oid operator, Oid element)
-{
-	Oid			family;
-
-	if (!OidIsValid(element) || contain_volatile_functions(x))
-		return NULL;
-	family = lookup_type_cache(element, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
-	if (!OidIsValid(family) ||
-		get_op_opfamily_strategy(operator, family) != BTEqualStrategyNumber ||
-		(family != INTEGER_BTREE_FAM_OID &&
-		 !IsBinaryCoercible(exprType(x), element)))
-		return NULL;
-	return coerce_to_target_type(NULL, x, exprType(x), element, -1,
-								 COERCION_IMPLICIT, COERCE_IMPLICIT_CAST, -1);
-}
-
-static Node *
-AskForElement(const Query *query, ScalarArrayOpExpr *condition)
-{
-	Node	   *array = lsecond(condition->args);
-	Oid			element = get_element_type(exprType(array));
-	Node	   *x = AsElement(linitial(condition->args), condition->opno,
-							  element);
-	ArrayExpr  *wanted;
-
-	if (!condition->useOr || x == NULL || !IsOurColumn(query, array))
-		return (Node *) condition;
-	wanted = makeNode(ArrayExpr);
-	wanted->array_typeid = exprType(array);
-	wanted->array_collid = exprCollation(x);
-	wanted->element_typeid = element;
-	wanted->elements = list_make1(x);
-	wanted->location = -1;
-	return (Node *) make_opclause(OID_ARRAY_CONTAINS_OP, BOOLOID, false,
-								  (Expr *) array, (Expr *) wanted,
-								  InvalidOid, condition->inputcollid);
-}
-
-/* A condition that has to hold. */
-static Node *
-Condition(const Query *query, Node *node)
-{
-	ListCell   *cell;
-
-	if (node == NULL)
-		return NULL;
-	if (IsA(node, ScalarArrayOpExpr))
-		return AskForElement(query, (ScalarArrayOpExpr *) node);
-	if (is_andclause(node))
-		foreach(cell, ((BoolExpr *) node)->args)
-			lfirst(cell) = Condition(query, lfirst(cell));
-	return node;
-}
-
-static bool
-Visit(Node *node, void *arg)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, Query))
-	{
-		Query	   *query = (Query *) node;
-
-		if (query->sortClause != NIL && query->jointree != NULL)
-			query->jointree->quals = Condition(query, query->jointree->quals);
-		return query_tree_walker(query, Visit, arg, 0);
-	}
-	return expression_tree_walker(node, Visit, arg);
-}
-
-/*
- * Where a query with an order, or one inside it, has `x = ANY (column)`, and the column
- * is a key column of an index of ours, let it ask `column @> ARRAY[x]`, which an index
- * can answer.
- */
-static void
-AskForElements(Query *query)
-{
-	(void) Visit((Node *) query, NULL);
-}
 
 /* ---------- paths by bitmaps ---------- */
 
@@ -1011,7 +871,7 @@ Rewrite(Plan **place, void *arg)
 		most = MostBelow((Limit *) plan);
 	r.above = plan;
 	r.wanted = WantedOf(former, place);
-	PipeannCheapenColumns(r.stmt, plan, r.wanted);
+	PipeannLeaveOutUnread(plan, r.wanted);
 	if (IsA(plan, Limit))
 		LimitMerge(r.stmt, (Limit *) plan);
 	(void) PipeannVisitPlans(plan, Rewrite, &r);
@@ -1057,7 +917,6 @@ IsDistance(Oid operator)
 static const PipeannInterface interface = {
 	.version = PIPEANN_INTERFACE_VERSION,
 	.rewrites_plans = RewritesPlans,
-	.rewrite_query = AskForElements,
 	.is_distance = IsDistance,
 	.wrap = Wrap,
 	.visit_plans = PipeannVisitPlans,
@@ -1083,7 +942,6 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 
 	if (!pipeann_rewrite_plans)
 		return former_planner(query, text, cursor_options, params);
-	AskForElements(query);
 	r.stmt = filling.stmt = former_planner(query, text, cursor_options, params);
 	(void) PipeannVisitPlans(r.stmt, Rewrite, &r);
 	(void) PipeannVisitPlans(r.stmt, FillDrains, &filling);

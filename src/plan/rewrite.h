@@ -47,8 +47,7 @@ extern bool PipeannVisitPlans(void *above, PipeannPlanVisit visit, void *arg);
 extern bool PipeannIsIndex(Oid indexid);
 extern bool PipeannIsMethod(Oid am);
 extern Expr *PipeannMostDistance(const Plan *scan, bool *no_numbers);
-extern void PipeannCheapenColumns(PlannedStmt *stmt, Plan *node,
-								  const Bitmapset *wanted);
+extern void PipeannLeaveOutUnread(Plan *node, const Bitmapset *wanted);
 
 /* exec.c */
 extern bool PipeannTellLimit(PlanState *node, void *limit);

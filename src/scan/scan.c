@@ -1048,7 +1048,6 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	const PipeannRow *row;
 
 	Assert(ScanDirectionIsForward(dir));
-	PipeannStreamRowIs(NULL);
 	if (!state->started)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
@@ -1066,10 +1065,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 
 	row = state->searched ? NextRow(scan, state) : NULL;
 	if (row != NULL)
-	{
 		scan->xs_heaptid = row->tid;
-		PipeannStreamRowIs(state);
-	}
 	MemoryContextSwitchTo(old);
 	return row != NULL;
 }

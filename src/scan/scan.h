@@ -145,10 +145,6 @@ PipeannOwnParts(const PipeannMeta *meta)
 	return pipeann_part > 0 ? PipeannIndexParts(meta) : (PipeannParts) {0};
 }
 
-/* stream.c */
-extern struct varlena *PipeannScanVector(Oid table, AttrNumber column,
-										ItemPointer tid);
-
 /* Whether maintenance_work_mem holds a map of so many rows in the making. */
 static inline bool
 PipeannMayMapRows(double rows)

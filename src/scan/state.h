@@ -51,7 +51,6 @@ typedef struct PipeannPrefetch
 	int			at_once;		/* rows to ask for; 0: nothing is */
 	int			expected;		/* rows that are likely to be wanted */
 	uint64		until;			/* results whose pages have been asked for */
-	uint64		vectors_until;	/* results whose TOAST has been asked for */
 	BlockNumber asked[PIPEANN_ASKED];
 	uint32		nasked;
 } PipeannPrefetch;
@@ -103,7 +102,6 @@ typedef struct PipeannScan
 	const PipeannRow *next_row;
 	uint32		rows_left;
 	PipeannChain chain;			/* its rows in overflow slots */
-	MemoryContextCallback forget;	/* the row that the scan has come to */
 
 	/* of rows that the index leaves out, when there are no others */
 	PipeannLeftOut *left_out;
@@ -155,7 +153,6 @@ extern void PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
 extern bool PipeannStreamHasAll(PipeannScan *state);
 extern bool PipeannStreamLoad(PipeannScan *state);
 extern void PipeannStreamSearched(PipeannScan *state);
-extern void PipeannStreamRowIs(PipeannScan *state);
 extern bool PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
 							   const PipeannLayout *l, float *x);
 

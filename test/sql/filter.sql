@@ -100,28 +100,6 @@ SELECT pipeann_check('t4', true);
 SELECT c, same(format('SELECT id FROM t WHERE %s ORDER BY v <-> noise(2003, 4) LIMIT 10', c)) FROM unnest(ARRAY[
 	'ints && ''{3,9}''', 'ints @> ''{3,9}''', 'ints @> ''{}''', 'ints && ''{}''', 'ints IS NULL', 'longs && ''{0}''', 'longs @> ''{0}''', 'texts && ''{a1,b2}''', 'texts @> ''{a1,b2}''',
 	'texts @> ''{zz}''', 'uuids && ARRAY[md5(''1'')::uuid]', 'uuids @> ARRAY[md5(''2'')::uuid]']) c;
--- an element that a column of arrays has to have
-SELECT c, same(format('SELECT id FROM t WHERE %s ORDER BY v <-> noise(2003, 4) LIMIT 10', c)) FROM unnest(ARRAY[
-	'3 = ANY (ints)', '3 = ANY (longs)', '3::int2 = ANY (ints)', '''a1'' = ANY (texts)', '''b2''::varchar = ANY (texts)', 'md5(''1'')::uuid = ANY (uuids)',
-	'3 = ANY (ints) AND 9 = ANY (ints) AND 1 = ANY (longs)', 'NULL = ANY (ints)', '(SELECT 3) = ANY (ints)', '777777 = ANY (ints)']) c;
-PREPARE element(int) AS SELECT id FROM t WHERE $1 = ANY (ints) ORDER BY v <-> noise(2003, 4) LIMIT 10;
-SET plan_cache_mode = force_generic_plan;
-EXPLAIN (COSTS OFF) EXECUTE element(3);
-RESET plan_cache_mode;
-EXPLAIN (COSTS OFF) SELECT w.x, n.id FROM (VALUES (3), (9)) w(x), LATERAL (SELECT id FROM t WHERE w.x = ANY (ints) ORDER BY v <-> noise(2003, 4) LIMIT 2) n;
--- not where it may be NULL or something else, where nobody wants an order, nor without such an index
-EXPLAIN (COSTS OFF) SELECT id FROM t WHERE NOT 3 = ANY (ints) AND (4 = ANY (ints) OR 3 = ALL (ints)) AND 3000000000 = ANY (ints) AND 3 < ANY (ints)
-	AND 3 = ANY (ARRAY[id, i4]) ORDER BY v <-> noise(2003, 4) LIMIT 10;
-EXPLAIN (COSTS OFF) SELECT id FROM t WHERE random()::int = ANY (ints) ORDER BY v <-> noise(2003, 4) LIMIT 10;
-SET enable_seqscan = on;
-EXPLAIN (COSTS OFF) SELECT id FROM t WHERE 3 = ANY (ints);
-SET enable_seqscan = off;
-SET pipeann.rewrite_plans = off;
-EXPLAIN (COSTS OFF) SELECT id FROM t WHERE 3 = ANY (ints) ORDER BY v <-> noise(2003, 4) LIMIT 10;
-RESET pipeann.rewrite_plans;
-DROP INDEX t4;
-CREATE INDEX t5 ON t USING pipeann (v vector_l2_ops, longs);
-EXPLAIN (COSTS OFF) SELECT id FROM t WHERE 3 = ANY (ints) ORDER BY v <-> noise(2003, 4) LIMIT 10;
 DROP TABLE t;
 
 -- rows of equal vectors have their own values; some rows are too long for a node's slot

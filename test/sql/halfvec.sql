@@ -74,7 +74,7 @@ END $$;
 SELECT d.* FROM (VALUES (4), (5), (6)) q (i), LATERAL differ(format('SELECT id, val FROM t ORDER BY val <-> (SELECT val FROM t WHERE id = %s) LIMIT 50', i)) d;
 SET enable_indexonlyscan = off;
 SELECT d.* FROM (VALUES (4), (5), (6)) q (i), LATERAL differ(format('SELECT id, val FROM t ORDER BY val <-> (SELECT val FROM t WHERE id = %s) LIMIT 50', i)) d;
--- a distance is computed of the vector at hand, and is the operator's own
+-- a distance is the operator's own
 PREPARE distances(halfvec) AS SELECT id, val <-> $1 AS d FROM t ORDER BY val <-> $1 LIMIT 20;
 EXPLAIN (VERBOSE, COSTS OFF) EXECUTE distances(NULL);
 SELECT count(*), bool_and(s.d = t.val <-> q.val) AS same FROM (SELECT val FROM t WHERE id = 7 OFFSET 0) q,

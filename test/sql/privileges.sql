@@ -77,7 +77,7 @@ FROM tries;
 -- no other object tells anything
 SELECT p.oid::regprocedure FROM pg_depend d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
 WHERE d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pipeann') AND d.deptype = 'e'
-	AND p.proname !~ '^pipeann(handler|_metric_.*|_type_.*|_column_options|_stored_vector)$' AND p.proname NOT IN (SELECT object FROM tries);
+	AND p.proname !~ '^pipeann(handler|_metric_.*|_type_.*|_column_options)$' AND p.proname NOT IN (SELECT object FROM tries);
 SELECT d.objid::regclass FROM pg_depend d WHERE d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pipeann') AND d.deptype = 'e' AND d.classid = 'pg_class'::regclass;
 
 -- counters are those of the index: not those of one that was rolled back or dropped, or of what was in another file

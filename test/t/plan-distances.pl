@@ -126,44 +126,7 @@ my @locked = locked('on', "id, v <-> '$query'");
 is($locked[1], "$exact[1]|$moved", 'and with the distance that it has now');
 is_deeply(\@locked, [ locked('off', "id, v <-> '$query'") ], 'as in a plan that was not changed');
 
-# Vectors from the index in the place of those in TOAST: read from disk, and from
-# memory, on the primary and on a replica.
-$session->rows('SET pipeann.rewrite_plans = on');
 $session->close;
-create_items($node, 'wide', images(5000, 28), index => 'USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40, storage = float4)');
-my $queries = images(10, 28, 5000);
-$node->backup('base');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'base', has_streaming => 1);
-$replica->start;
-$node->restart;
-
-sub same_distances
-{
-	my ($server, $name) = @_;
-	my $session = session($server, settings => $Pipeann::TO_THE_END);
-
-	$query = $queries->[0];
-	like(output($session, "id, v <-> '$query'", 'wide'), qr/pipeann_stored_vector\(v, tableoid, ctid\) <->/, "$name: the plan says where vectors come from");
-	for my $vector (@$queries)
-	{
-		my @rows = map { [ split /\|/ ] } answer($session, 'wide', $vector, 20);
-		my $list = join ',', map { "($_->[0])" } @rows;
-		my %true = map { split /\|/ } $session->rows("SELECT id, v <-> '$vector' FROM wide WHERE id IN (VALUES $list)");
-
-		is(scalar(grep { $true{ $_->[0] } eq $_->[1] } @rows), 20, "$name: each distance is that of the table's vector");
-	}
-	$session->close;
-	return;
-}
-
-same_distances($node, 'from disk');
-$node->safe_psql('postgres', "SELECT pipeann_prewarm('wide_v')");
-same_distances($node, 'in memory');
-$node->wait_for_catchup($replica);
-same_distances($replica, 'on a replica');
-$replica->stop;
-
 $node->stop;
 is(scalar crash_lines($node), 0, 'no process crashed');
 done_testing();

@@ -84,13 +84,6 @@ for my $names ('pipeann_servers', 'pipeann, pipeann_servers')
 	is_deeply([ $session->rows($query) ], \@exact, "each session loads $names: the exact rows");
 }
 
-# What pipeann changes in a query is sent, though it is planned in two libraries.
-$session->rows('CREATE TABLE tagged (id int, labels int[], v vector(3)) PARTITION BY HASH (id)');
-$session->rows("CREATE FOREIGN TABLE tagged_$_ PARTITION OF tagged FOR VALUES WITH (MODULUS 2, REMAINDER $_) SERVER s$_") for 0 .. 1;
-$session->rows('CREATE INDEX ON tagged USING pipeann (v vector_l2_ops, labels)');
-is(scalar(grep { /Remote SQL: .*labels OPERATOR\(pg_catalog\.@>\)|Remote SQL: .*labels @>/ } plan_of($session, "SELECT id FROM tagged WHERE 3 = ANY (labels) ORDER BY v <-> '[1,2,3]' LIMIT 5")),
-	2, 'servers are asked for arrays with an element as an index answers it');
-
 # The extension.
 $session = preload('pipeann');
 unlike(plan_text($session), qr/OneMessage/, 'not loaded');
