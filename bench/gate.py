@@ -48,7 +48,8 @@ WHOLE = {"rows": 60000, "queries": 1000, "counted": 10000, "copied": 2000}
 K = 10
 TURNS = 10
 LISTS = (20, 40, 100)
-MODES = ("look_ahead", "pipe", "stale", "best_first")
+# The width of pipe goes by how soon reads come back, so its pages do not repeat to 1 %: base against base 0.97 to 1.04.
+MODES = {"look_ahead": None, "pipe": 1.1, "stale": None, "best_first": None}
 COUNTS = ("page_reads", "page_hits", "nodes_explored", "code_distances")
 COVERAGES = (0.9, 0.97)
 CELLS = 256
@@ -228,9 +229,9 @@ class Gate:
 
     def modes(self, data):
         self.both(lambda side: side.out_of_memory())
-        for mode in MODES:
+        for mode, limit in MODES.items():
             self.ask("modes", f"{data.name}, disk, {mode}", ("recall", "pages"), data, "items", self.radius(data),
-                     pipeann__ef_search=40, pipeann__search_mode=mode)
+                     limit=limit, pipeann__ef_search=40, pipeann__search_mode=mode)
 
     def grown(self, data):
         half, columns = len(data.base) // 2, f"(id int, embedding vector({data.dimensions}))"
