@@ -115,8 +115,8 @@ class Baton:
 
     def run(self):
         numbers = range(len(self.queries))
-        right, in_turn = [self.right(number) for number in numbers], [number % self.count for number in numbers]
         self.fill(False)
+        right, in_turn = [self.right(number) for number in numbers], [number % self.count for number in numbers]
         self.measure("one server", [0 for _ in numbers])
         self.measure("replicas in turn", in_turn)
         self.fill(True)

@@ -8,8 +8,9 @@ Ways: "apart" are partitions of one server, each searched as a table of its own;
 "together" the same as queries find them; "servers" are partitions on other
 servers, by postgres_fdw; "cells" are such
 partitions of near rows, of which as many are asked as each coverage wants; "baton" are
-replicas of one index, each with a part of it in memory (baton.py). All rows are in shared_buffers for times, and none of the index for page reads. Counts are
-those of all shards together, as is the processor time of the backends of all servers.
+replicas of one index, each with a part of it in memory (baton.py). All rows are in
+shared_buffers for times, and none of the index for page reads. Counts are those of all
+shards together, as is the processor time of the backends of all servers.
 With delays a proxy stands before each server, and one client is timed with each round trip.
 """
 import os
