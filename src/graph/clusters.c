@@ -190,7 +190,7 @@ SetPair(PipeannFixedScale *s, const PipeannVectors *v)
 		distance[k] = s->pair(PipeannVectorAt(v, PartOf(v->n, k, m)),
 							  PipeannVectorAt(v, PartOf(v->n, (k + 1) % m, m)), v->dim);
 	usual = UsualDistance(distance, m);
-	s->pair_scale = usual > 0 ? (float) ((s->squared ? SPREAD : SPREAD * SPREAD) / usual) : 1;
+	s->pair_scale = usual > 0 ? (s->squared ? SPREAD : SPREAD * SPREAD) / usual : 1;
 	pfree(distance);
 }
 

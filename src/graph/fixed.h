@@ -39,7 +39,7 @@ typedef struct PipeannFixedScale
 
 	/* Where stored vectors are compared instead; sketches are still of fixed point: */
 	PipeannPairFn pair;			/* their distance; or NULL */
-	float		pair_scale;		/* brings it to the range of fixed point */
+	double		pair_scale;		/* brings it to the range of fixed point */
 	bool		squared;		/* it is squared, too */
 	bool		bits;			/* bit_scan() computes several */
 	bool		jaccard;
@@ -84,14 +84,15 @@ PipeannFixedNorm(const PipeannFixed *f, uint32 i)
 	return f->scale->pair != NULL ? 0 : f->half_norm[i];
 }
 
-/* From a distance of two stored vectors. */
+/* From a distance of two stored vectors, which may be infinite; below all limits. */
 static inline int32
-PipeannStoredDistance(const PipeannFixedScale *s, float d)
+PipeannStoredDistance(const PipeannFixedScale *s, float distance)
 {
-	d *= s->pair_scale;
+	double		d = distance * s->pair_scale;
+
 	if (s->squared)
 		d *= d;
-	return d < (float) INT32_MAX ? (int32) d : INT32_MAX;
+	return d < INT32_MAX - 1 ? (int32) d : INT32_MAX - 1;
 }
 
 static inline int32

@@ -21,9 +21,9 @@ BEGIN
 	more := pipeann_check('items_v', true);
 	DROP TABLE items;
 END $$;
-SELECT is(built, 4200::bigint, format('%s, %s: a node for each row', o, s)),
+SELECT unnest(ARRAY[is(built, 4200::bigint, format('%s, %s: a node for each row', o, s)),
 	is(again, 4200::bigint, format('%s, %s: equal rows join', o, s)),
-	is(more, 4300::bigint, format('%s, %s: others do not', o, s))
+	is(more, 4300::bigint, format('%s, %s: others do not', o, s))])
 FROM unnest('{vector_l2_ops,vector_ip_ops,vector_cosine_ops,vector_l1_ops}'::text[]) o, unnest('{1e-37,1e-25,1e30}'::float8[]) s, nodes(o, s);
 
 SELECT * FROM finish();
