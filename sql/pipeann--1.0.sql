@@ -249,7 +249,7 @@ CREATE VIEW @extschema@.pipeann_stats AS
 GRANT SELECT ON @extschema@.pipeann_stats TO PUBLIC;
 
 COMMENT ON VIEW @extschema@.pipeann_stats IS
-	'counters of searches summed per pipeann index of this database, since the server started';
+	'counters of searches summed per pipeann index of this database, since the server started or the index got a new file';
 
 -- Operating an index.
 
@@ -440,7 +440,7 @@ CREATE FUNCTION @extschema@.pipeann_place_cells(
 	AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_place_cells(pg_catalog.name, pg_catalog.int4) IS
-	'cells for each of so many servers: near ones together, and about as many rows on each, by the sample that cells were made of';
+	'cells for each of N servers: near ones together, and about as many rows on each, by the sample that cells were made of';
 
 CREATE FUNCTION @extschema@.pipeann_cell_partitions(
 	"table" pg_catalog.regclass)

@@ -368,7 +368,7 @@ InitPlanSettings(void)
 {
 	DefineCustomBoolVariable("pipeann.rewrite_plans",
 							 "Change queries for the nearest rows and their plans so that they cost less.",
-							 "Distances that only order the rows are left out; those that are read take vectors from the index where it has them exactly; with the library pipeann_servers, servers of foreign partitions are asked at the same time, each for a limited number of rows.",
+							 "Distances that only order the rows are left out; with the library pipeann_servers, servers of foreign partitions are asked at the same time, each for a limited number of rows.",
 							 &pipeann_rewrite_plans, true, PGC_USERSET,
 							 GUC_EXPLAIN, NULL, NULL, NULL);
 	DefineCustomBoolVariable("pipeann.bitmap_scan",

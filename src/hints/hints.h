@@ -1,7 +1,7 @@
 /*
  * hints.h
  *		What backends leave in shared memory for each other's searches: pages
- *		used often, rows found dead, maps of rows, counters.
+ *		used often, maps of rows, counters.
  *
  * All of it is hints: without them answers are the same, and slower. They are
  * data structures in memory that their owner gives; the cache of an index has

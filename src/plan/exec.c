@@ -668,10 +668,7 @@ IsBefore(const MergeRow *a, const MergeRow *b)
 	return float8_lt(a->distance, b->distance);
 }
 
-/*
- * Nearly all rows come last. At the distance bound a node of the executor's hands
- * up what it held back, as it takes that for the end; nearer rows may follow.
- */
+/* Nearly all rows come last; in relaxed order nearer ones may follow. */
 static void
 PutInOrder(MergeChild *child, MergeRow *row)
 {
@@ -689,7 +686,7 @@ PutInOrder(MergeChild *child, MergeRow *row)
 
 /*
  * Ask a child for a row. The executor's node takes a scan that returned nothing to
- * be at its end, as it may hold rows back until then.
+ * be at its end, which at the distance bound it is not.
  */
 static TupleTableSlot *
 Ask(const MergeChild *child)
