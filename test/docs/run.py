@@ -64,8 +64,8 @@ def known_command(line):
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         return None if run.returncode == 0 else run.stdout
     if words[0] == "apt-get":
-        known = open(os.path.join(ROOT, "scripts", "install-deps.sh"), encoding="utf-8").read()
-        lost = [word for word in words[2:] if re.sub("-15$", "", word) not in known and word not in ("build-essential",)]
+        known = open(os.path.join(ROOT, "scripts", "install-deps.sh"), encoding="utf-8").read().lower()
+        lost = [word for word in words[2:] if re.sub("-1[5-8]\\b", "-$version", word) not in known and word not in ("build-essential",)]
         return f"scripts/install-deps.sh does not know {lost}" if lost else None
     if "/" in words[0]:
         path = os.path.join(ROOT, words[0])
