@@ -42,16 +42,19 @@ typedef struct PipeannListChange
 } PipeannListChange;
 
 /*
- * The layout for searching neighbours: by inner product near nodes are wanted, not those of
- * the largest products, which are always the long vectors.
+ * The layout for searching neighbours of a vector of this norm: by inner product near nodes
+ * are wanted, not those of the largest products, which are always the long vectors. An empty
+ * set is as far as can be from every set by Jaccard distance, even from an equal one.
  */
 static inline PipeannLayout
-PipeannNearLayout(const PipeannLayout *l)
+PipeannNearLayout(const PipeannLayout *l, double norm)
 {
 	PipeannLayout near = *l;
 
 	if (l->metric == PIPEANN_IP)
 		near.metric = PIPEANN_L2;
+	else if (l->metric == PIPEANN_JACCARD && norm == 0)
+		near.metric = PIPEANN_HAMMING;
 	return near;
 }
 

@@ -393,7 +393,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	}
 	RaiseMaxNorm(&state);
 	FillSlot(&state);
-	state.near = PipeannNearLayout(l);
+	state.near = PipeannNearLayout(l, norm);
 	set = FindCandidates(&state, EndsAtEqual);
 	PIPEANN_PAUSE("insert-searched");
 	if (JoinEqual(&state))
