@@ -113,7 +113,7 @@ class Server:
             self.session = None
 
     def settle(self):
-        """Wait until no worker retrains an index or gives its file's end back."""
+        """Wait until no worker rebuilds an index."""
         while self.session.value("SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'pipeann %'"):
             time.sleep(0.1)
 

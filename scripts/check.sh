@@ -65,7 +65,7 @@ copy_for() {
 # each would be compiled, for a quarter of a second.
 start_server() {
 	INITDB_OPTS=--data-checksums scripts/cluster.sh start "$WORK" "shared_preload_libraries=${1:-pipeann}" \
-		fsync=off max_prepared_transactions=10 autovacuum=off jit=off
+		fsync=off max_prepared_transactions=10 autovacuum=off pipeann.auto_reindex=off jit=off
 }
 
 # in_copy COMMAND...: runs in WORK as the server's user.

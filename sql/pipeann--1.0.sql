@@ -189,7 +189,7 @@ CREATE FUNCTION @extschema@.pipeann_index_info(
 	OUT relation_bytes pg_catalog.int8,
 	OUT generation pg_catalog.int4,
 	OUT trained_nodes pg_catalog.int8,
-	OUT retraining pg_catalog.bool,
+	OUT outgrown pg_catalog.bool,
 	OUT repairing pg_catalog.bool,
 	OUT degree_reason pg_catalog.text,
 	OUT hot_pages pg_catalog.int8,
@@ -200,7 +200,7 @@ CREATE FUNCTION @extschema@.pipeann_index_info(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_index_info(pg_catalog.regclass) IS
-	'options, size and state of a pipeann index. memory_place, memory_bytes: where in memory its codes are, NULL if they are not loaded, and what they take there; generation: how often codes were made anew; trained_nodes: nodes when they were made; retraining, repairing: new codes are being made, VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages in shared_buffers that searches have brought there; build_processes, build_phases: how many processes built it, and the seconds of each phase, NULL if it was made empty; value_bytes: room of a node for rows with the values of filter and included columns, 0 if there are none; attribute_bytes: bytes in memory beside each code for conditions on filter columns';
+	'options, size and state of a pipeann index. memory_place, memory_bytes: where in memory its codes are, NULL if they are not loaded, and what they take there; generation: how often codes were made anew; trained_nodes: nodes when they were made; outgrown: REINDEX would make a clearly better or smaller index (and is done by a background worker unless that is switched off); repairing: VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages in shared_buffers that searches have brought there; build_processes, build_phases: how many processes built it, and the seconds of each phase, NULL if it was made empty; value_bytes: room of a node for rows with the values of filter and included columns, 0 if there are none; attribute_bytes: bytes in memory beside each code for conditions on filter columns';
 
 CREATE FUNCTION @extschema@.pipeann_last_search(
 	OUT mode pg_catalog.text,

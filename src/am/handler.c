@@ -366,6 +366,10 @@ InitIoSettings(void)
 static void
 InitPlanSettings(void)
 {
+	DefineCustomBoolVariable("pipeann.auto_reindex",
+							 "Rebuild indexes that have outgrown themselves, by REINDEX INDEX CONCURRENTLY in a background worker.",
+							 "Tables with autovacuum_enabled = off are left out.",
+							 &pipeann_auto_reindex, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("pipeann.rewrite_plans",
 							 "Change queries for the nearest rows and their plans so that they cost less.",
 							 "Distances that only order the rows are left out; with the library pipeann_servers, servers of foreign partitions are asked at the same time, each for a limited number of rows.",
@@ -663,25 +667,6 @@ ListOf(Oid indexid, double wanted)
 	return list;
 }
 
-/* Those of a small index that hold nothing of a former packing. */
-static double
-PagesInUse(const IndexOptInfo *info)
-{
-	/* what is that small was never packed anew */
-	Relation	index = info->pages <= PIPEANN_EXTENT_BLOCKS ? NULL :
-		RelationIdGetRelation(info->indexoid);
-	double		pages = info->pages;
-	PipeannMeta meta;
-
-	if (RelationIsValid(index))
-	{
-		PipeannMetaRead(index, &meta);
-		pages -= (double) meta.kind_extents[PIPEANN_FREE] * PIPEANN_EXTENT_BLOCKS;
-		RelationClose(index);
-	}
-	return Max(pages, 1);
-}
-
 static Estimate
 EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 		   Selectivity selectivity)
@@ -745,7 +730,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 	if (e.rows < PIPEANN_MIN_CODED_NODES)
 	{
 		/* an index without codes is read as a whole, in order */
-		*startup_cost = PagesInUse(path->indexinfo) * seq_page_cost + e.rows * cpu_operator_cost;
+		*startup_cost = Max(path->indexinfo->pages, 1) * seq_page_cost + e.rows * cpu_operator_cost;
 		*total_cost = *startup_cost + e.matching * cpu_index_tuple_cost;
 	}
 	else

@@ -746,20 +746,6 @@ PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
 }
 
 /*
- * Make a team of one that has memory and files as a build's has, for who reads no table.
- * maintenance_work_mem does not hold all, if short_of. Nobody is told of files.
- */
-void
-PipeannParallelAlone(PipeannParallel *p, bool short_of)
-{
-	memset(p, 0, sizeof(*p));
-	PipeannTeamOfOne(&p->team);
-	MakeOwnFiles(p);
-	p->shares.short_of = short_of;
-	p->shares.noticed = true;
-}
-
-/*
  * Wait until the workers have ended, and dispose of all that the team had. The
  * leader calls this.
  */

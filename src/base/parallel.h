@@ -62,7 +62,6 @@ typedef struct PipeannParallel
 
 extern void PipeannParallelBegin(PipeannParallel *p, Relation heap,
 								 Relation index, IndexInfo *index_info);
-extern void PipeannParallelAlone(PipeannParallel *p, bool short_of);
 extern void PipeannParallelEnd(PipeannParallel *p);
 extern void PipeannParallelJoin(PipeannParallel *p, dsm_segment *seg,
 								shm_toc *toc);

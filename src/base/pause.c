@@ -15,6 +15,7 @@
 
 static char *pause_at;
 int			pipeann_map_inline = MAP_ROOM;
+int			pipeann_minute = 60000;
 
 /*
  * What comes behind a name in the setting, a list with commas and blanks; NULL if it is not
@@ -57,7 +58,7 @@ PipeannPause(const char *name)
 	LockRelease(&tag, ShareLock, false);
 }
 
-/* Registers pipeann.pause_at and pipeann.map_inline, if the library is built with them. */
+/* Registers pipeann.pause_at, pipeann.map_inline and pipeann.minute, if the library is built with them. */
 void
 PipeannPauseInit(void)
 {
@@ -69,6 +70,10 @@ PipeannPauseInit(void)
 							"Entries of an extent map that stand in the metapage.",
 							NULL, &pipeann_map_inline, MAP_ROOM, 1, MAP_ROOM,
 							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("pipeann.minute",
+							"The unit of time of automatic REINDEX, in milliseconds.",
+							NULL, &pipeann_minute, 60000, 60, 60000, PGC_SUSET, 0,
+							NULL, NULL, NULL);
 }
 
 #endif

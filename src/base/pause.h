@@ -41,8 +41,13 @@ extern void PipeannPause(const char *name);
 /* Entries of an extent map that stand in the metapage: with few, small indexes have others. */
 extern int	pipeann_map_inline;
 
+/* The unit of time of automatic REINDEX, in ms. */
+extern int	pipeann_minute;
+#define PIPEANN_MINUTE pipeann_minute
+
 extern void PipeannPauseInit(void);
 #else
+#define PIPEANN_MINUTE 60000
 #define PipeannPauseInit() ((void) 0)
 #endif
 

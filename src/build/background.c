@@ -1,452 +1,582 @@
 /*
  * background.c
- *		Retraining by a background worker, so that the insert that finds an index
- *		outgrown does not wait: src/README, "build/: retraining". When VACUUM has ended
- *		such a worker packs what was replaced, and gives back the end of the file.
+ *		REINDEX INDEX CONCURRENTLY of indexes that have outgrown themselves, by a
+ *		background worker with the manners of autovacuum's: src/README, "build/: growth".
  */
 #include "postgres.h"
 
 #include "access/amapi.h"
-#include "access/heapam.h"
 #include "access/relation.h"
-#include "access/table.h"
 #include "access/xact.h"
+#include "base/pause.h"
 #include "build/build.h"
+#include "catalog/dependency.h"
 #include "catalog/index.h"
+#include "catalog/objectaccess.h"
 #include "catalog/pg_am.h"
-#include "catalog/pg_class.h"
+#include "catalog/pg_extension.h"
 #include "commands/defrem.h"
-#include "commands/vacuum.h"
+#include "commands/extension.h"
+#include "executor/spi.h"
 #include "miscadmin.h"
+#include "parser/parser.h"
 #include "pgstat.h"
-#include "port/pg_bitutils.h"
 #include "postmaster/bgworker.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
-#include "utils/fmgroids.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
-/*
- * A backend asks for no worker again within so many ms, lest failing ones follow, unless
- * the index has other codes since.
- */
-#define PAUSE_MS 10000
-
-/* Once in so many ms a worker looks whether VACUUM has ended. */
-#define LOCK_PAUSE_MS 100
-
-/* What a worker does to an index, in this order. */
-typedef enum Task
-{
-	RETRAIN,
-	PACK,						/* what was replaced */
-	SHRINK						/* the file */
-} Task;
-
-#define TASK(task) (1 << (task))
-
-static const char *const task_names[] = {
-	[RETRAIN] = "retraining",
-	[PACK] = "packing",
-	[SHRINK] = "giving back"
-};
-
-/* What a worker is told, in its bgw_extra. */
-typedef struct Order
-{
-	Oid			database;
-	Oid			index;
-	int			memory;			/* maintenance_work_mem of the session, kB */
-	bool		truncate;		/* its vacuum_truncate, where that is a setting */
-	int			tasks;
-} Order;
-
-StaticAssertDecl(sizeof(Order) <= BGW_EXTRALEN, "order is too long");
-
-/* What came of it. */
-typedef enum Outcome
-{
-	NOT_NEEDED,
-	LEFT_TO_ANOTHER,			/* worker, which packs */
-	MORE_TO_DO,
-	DONE						/* or failed */
-} Outcome;
-
-/* ---------- the session ---------- */
+/* A backend asks for no worker again for this long. */
+#define ASK_PAUSE_MS (PIPEANN_MINUTE / 6)
 
 /*
- * Whether another backend can see both relations, and lock them while this
- * transaction goes on.
+ * The worker looks again after a pause as long as there is something to do, up to a number
+ * of times in which nothing could be done. Then a later insert or VACUUM asks again.
  */
+#define LOOK_PAUSE_MS (PIPEANN_MINUTE / 60)
+#define MOST_LOOKS 3600
+
+/* An index is not tried again for ten times as long as the last try took, or for this. */
+#define RETRY_MS (10 * PIPEANN_MINUTE)
+#define RETRY_FACTOR 10
+
+/* Longest wait for transactions, with a lock on the table that VACUUM needs. */
+#define LOCK_TIMEOUT "5min"
+
+bool		pipeann_auto_reindex = true;
+
+/* ---------- sessions that find an index outgrown ---------- */
+
+/* As autovacuum, which is the table's own to switch off. */
 static bool
-IsOpenToOthers(Relation heap, Relation index)
+IsAllowed(Relation heap, Relation index)
 {
-	return index->rd_rel->relpersistence != RELPERSISTENCE_TEMP &&
-		!CheckRelationLockedByMe(heap, ShareLock, true) &&
-		!CheckRelationLockedByMe(index, ShareLock, true);
+	return pipeann_auto_reindex &&
+		index->rd_rel->relpersistence != RELPERSISTENCE_TEMP &&
+		index->rd_index->indisvalid && index->rd_index->indisready &&
+		(heap->rd_options == NULL ||
+		 ((StdRdOptions *) heap->rd_options)->autovacuum.enabled);
 }
 
-/* False if the server has no place for another worker. It is named after its first task. */
 static bool
-Launch(Relation index, int tasks)
+IsOurs(Relation index)
 {
+	return index->rd_rel->relkind == RELKIND_INDEX &&
+		index->rd_indam != NULL && index->rd_indam->ambuild == pipeannbuild;
+}
+
+/* Have a worker rebuild what is outgrown in this database. */
+static void
+AskForReindex(Relation heap, Relation index, const PipeannMeta *meta)
+{
+	static TimestampTz last = 0;
+	TimestampTz now = GetCurrentTimestamp();
 	BackgroundWorker worker;
-	Order		order = {
-		.database = MyDatabaseId,.index = RelationGetRelid(index),
-		.memory = maintenance_work_mem,.tasks = tasks
-	};
 
-#if PG_VERSION_NUM >= 180000
-	order.truncate = vacuum_truncate;
-#endif
-
+	if (!IsUnderPostmaster || !IsAllowed(heap, index) ||
+		now < meta->reindex_after ||
+		!TimestampDifferenceExceeds(last, now, ASK_PAUSE_MS))
+		return;
 	memset(&worker, 0, sizeof(worker));
-	snprintf(worker.bgw_name, BGW_MAXLEN, "pipeann %s",
-			 task_names[pg_rightmost_one_pos32(tasks)]);
+	strlcpy(worker.bgw_name, "pipeann reindex", BGW_MAXLEN);
 	strlcpy(worker.bgw_type, worker.bgw_name, BGW_MAXLEN);
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
 		BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	strlcpy(worker.bgw_library_name, "pipeann", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "PipeannRetrainWorker", BGW_MAXLEN);
-	memcpy(worker.bgw_extra, &order, sizeof(order));
-	return RegisterDynamicBackgroundWorker(&worker, NULL);
+	strlcpy(worker.bgw_function_name, "PipeannReindexWorker", BGW_MAXLEN);
+	worker.bgw_main_arg = ObjectIdGetDatum(MyDatabaseId);
+	if (RegisterDynamicBackgroundWorker(&worker, NULL))
+		last = now;
 }
 
-/* Retrain an outgrown index: in a background worker, or at once if there can be none. */
+/* What some inserts do, and VACUUM when it ends. */
 void
-PipeannRetrainSoon(Relation heap, Relation index, uint64 build_id)
+PipeannKeepUp(Relation heap, Relation index)
 {
-	static TimestampTz last = 0;
-	static uint64 last_id = 0;
-	TimestampTz now = GetCurrentTimestamp();
+	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
 
-	if (!IsUnderPostmaster || !IsOpenToOthers(heap, index))
-	{
-		PipeannRetrain(index, PIPEANN_BY_INSERT);
-		return;
-	}
-	/* somebody is at it */
-	if (!ConditionalLockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock))
-		return;
-	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
-	if (last_id == build_id && !TimestampDifferenceExceeds(last, now, PAUSE_MS))
-		return;
-	if (!Launch(index, TASK(RETRAIN)))
-	{
-		PipeannRetrain(index, PIPEANN_BY_INSERT);
-		return;
-	}
-	last = now;
-	last_id = build_id;
+	PipeannMetaRead(index, meta);
+	PipeannRetrain(heap, index, meta);
+	if (PipeannIsOutgrown(meta))
+		AskForReindex(heap, index, meta);
+	pfree(meta);
 }
 
-/*
- * When VACUUM has ended have a worker pack the index anew if many nodes were replaced, lest
- * VACUUM fail where a packing does, and then shrink its file if it may; or that alone, if it
- * is to. False if there is nothing to do, or the server has no place for a worker.
- */
-bool
-PipeannPackSoon(Relation index, bool shrink)
-{
-	PipeannMeta meta;
-	bool		pack;
+/* ---------- transactions of the worker ---------- */
 
-	PipeannMetaRead(index, &meta);
-	pack = PipeannIsReplaced(&meta) &&
-		index->rd_rel->relpersistence != RELPERSISTENCE_TEMP;
-	return IsUnderPostmaster && (pack || shrink) &&
-		Launch(index, (pack ? TASK(PACK) : 0) | TASK(SHRINK));
-}
-
-/* ---------- the worker ---------- */
-
-/* Functions that compare values run as the table's owner, as in VACUUM. */
+/* All that it allocates is in PortalContext, which it empties after each index. */
 static void
-RetrainAsOwner(Relation heap, Relation index, PipeannRetrainer by)
+Begin(void)
 {
-	Oid			user;
-	int			context;
-	int			nest_level = NewGUCNestLevel();
-
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(heap->rd_rel->relowner,
-						   context | SECURITY_RESTRICTED_OPERATION);
-#if PG_VERSION_NUM >= 170000
-	RestrictSearchPath();
-#endif
-	PipeannRetrain(index, by);
-	AtEOXact_GUC(false, nest_level);
-	SetUserIdAndSecContext(user, context);
-}
-
-/*
- * To retrain takes no lock that somebody has or awaits whom an INSERT would wait for: a
- * later insert finds the index outgrown still. All else waits for VACUUM, but not for its
- * lock: it would find somebody waiting when it comes to the end of the table, and leave
- * that. And it keeps out autovacuum, which would cancel a packing when it comes to the index.
- */
-static bool
-LockTable(Oid heap, Task task)
-{
-	if (task == RETRAIN)
-		return ConditionalLockRelationOid(heap, RowExclusiveLock);
-	while (!ConditionalLockRelationOid(heap, ShareUpdateExclusiveLock))
-	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 LOCK_PAUSE_MS, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
-	return true;
-}
-
-static bool
-IsOurs(Relation index)
-{
-	return index->rd_indam != NULL && index->rd_indam->ambuild == pipeannbuild;
-}
-
-/*
- * Whether an index is to be packed. Its lock is not kept, lest who has that of the table
- * wait for it while LockTable() waits for him.
- */
-static bool
-IsToBePacked(Oid index_oid)
-{
-	Relation	index;
-	bool		wanted = false;
-
-	if (!ConditionalLockRelationOid(index_oid, AccessShareLock))
-		return false;
-	index = try_relation_open(index_oid, NoLock);
-	if (index != NULL && IsOurs(index) && index->rd_index->indisready &&
-		index->rd_rel->relpersistence != RELPERSISTENCE_TEMP)
-	{
-		PipeannMeta meta;
-
-		PipeannMetaRead(index, &meta);
-		wanted = PipeannIsReplaced(&meta);
-	}
-	if (index != NULL)
-		relation_close(index, NoLock);
-	UnlockRelationOid(index_oid, AccessShareLock);
-	return wanted;
-}
-
-/*
- * One worker packs in a database at a time, until its transaction ends: each may take
- * maintenance_work_mem, and VACUUM of a partitioned table asks for one for each partition.
- */
-static bool
-LockPacking(Relation index)
-{
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, AccessMethodRelationId,
-					   index->rd_rel->relam, 0);
-	return LockAcquire(&tag, ShareUpdateExclusiveLock, false, true) !=
-		LOCKACQUIRE_NOT_AVAIL;
-}
-
-static Outcome
-ServeOpen(Relation heap, Relation index, Task task)
-{
-	char		what[NAMEDATALEN + 48];
-
-	if (task == PACK && !LockPacking(index))
-		return LEFT_TO_ANOTHER;
-	snprintf(what, sizeof(what), "pipeann: %s%s index %s", task_names[task],
-			 task == SHRINK ? " the end of" : "", RelationGetRelationName(index));
-	pgstat_report_activity(STATE_RUNNING, what);
-	if (task == SHRINK)
-		return PipeannShrink(heap, index) ? MORE_TO_DO : DONE;
-	RetrainAsOwner(heap, index, task == PACK ? PIPEANN_BY_PACKER : PIPEANN_BY_WORKER);
-	return DONE;
-}
-
-/* Does nothing if the index is gone. */
-static Outcome
-Serve(Oid index_oid, Task task)
-{
-	Oid			heap_oid = IndexGetRelation(index_oid, true);
-	Relation	heap;
-	Relation	index = NULL;
-	Outcome		outcome = NOT_NEEDED;
-
-	if (!OidIsValid(heap_oid) || (task == PACK && !IsToBePacked(index_oid)) ||
-		!LockTable(heap_oid, task))
-		return NOT_NEEDED;
-	heap = try_relation_open(heap_oid, NoLock);
-	if (heap != NULL)
-		index = try_relation_open(index_oid, RowExclusiveLock);
-	if (index != NULL && IsOurs(index) && index->rd_index->indrelid == heap_oid)
-		outcome = ServeOpen(heap, index, task);
-	if (index != NULL)
-		relation_close(index, NoLock);
-	if (heap != NULL)
-		relation_close(heap, NoLock);
-	return outcome;
-}
-
-/*
- * Each turn is a transaction, so that a replica has its locks no longer. It is one as of
- * a worker of autovacuum: who waits for its locks for longer than deadlock_timeout cancels
- * it, and its snapshot keeps no dead rows.
- */
-static Outcome
-ServeOnce(Oid index, Task task)
-{
-	Outcome		outcome;
-
+	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
-	PipeannSetStatus(PROC_IS_AUTOVACUUM | PROC_IN_VACUUM, 0);
-	PushActiveSnapshot(GetTransactionSnapshot());
-	outcome = Serve(index, task);
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	return outcome;
+	MemoryContextSwitchTo(PortalContext);
 }
 
-/*
- * An error is the task's alone: what a packing on a full disk has taken is given back. If
- * a task is canceled a later insert finds the index outgrown still, and VACUUM its end free.
- */
-static Outcome
-DoTask(Oid index, Task task)
+static void
+End(void)
 {
-	volatile Outcome outcome = DONE;
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(PortalContext);
+}
+
+/* Run a command as if it had come from a client. */
+static void
+Run(const char *command)
+{
+	PlannedStmt *statement = makeNode(PlannedStmt);
+
+	Begin();
+	debug_query_string = command;
+	pgstat_report_activity(STATE_RUNNING, command);
+	statement->commandType = CMD_UTILITY;
+	statement->canSetTag = true;
+	statement->utilityStmt =
+		linitial_node(RawStmt, raw_parser(command, RAW_PARSE_DEFAULT))->stmt;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	ProcessUtility(statement, command, false, PROCESS_UTILITY_TOPLEVEL, NULL, NULL,
+				   None_Receiver, NULL);
+	/* it has ended this transaction, and begun others */
+	if (ActiveSnapshotSet())
+		PopActiveSnapshot();
+	End();
+	debug_query_string = NULL;
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+/* The OIDs that a query returns. */
+static List *
+Ask(const char *query)
+{
+	List	   *answer = NIL;
+
+	Begin();
+	SPI_connect();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (SPI_execute(query, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not run: %s", query);
+	MemoryContextSwitchTo(PortalContext);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		bool		isnull;
+		Datum		value = SPI_getbinval(SPI_tuptable->vals[i],
+										  SPI_tuptable->tupdesc, 1, &isnull);
+
+		answer = lappend_oid(answer, DatumGetObjectId(value));
+	}
+	PopActiveSnapshot();
+	SPI_finish();
+	End();
+	return answer;
+}
+
+/* Run a step. An error is reported, and is not the worker's end. */
+static bool
+Try(void (*step) (void *arg), void *arg)
+{
+	volatile bool done = false;
 
 	PG_TRY();
 	{
-		do
-			outcome = ServeOnce(index, task);
-		while (outcome == MORE_TO_DO);
+		step(arg);
+		done = true;
 	}
 	PG_CATCH();
 	{
 		bool		canceled = geterrcode() == ERRCODE_QUERY_CANCELED;
 
 		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(PortalContext);
 		if (!canceled)
 			EmitErrorReport();
 		AbortCurrentTransaction();
 		FlushErrorState();
+		debug_query_string = NULL;
 		RESUME_INTERRUPTS();
+		MemoryContextSwitchTo(PortalContext);
 		if (canceled)
 			ereport(LOG,
-					(errmsg("pipeann %s was canceled, as others waited for it", task_names[task])));
+					(errmsg("automatic reindex was canceled, as others waited for it")));
 	}
 	PG_END_TRY();
-	return outcome;
+	return done;
 }
 
-/* The database's indexes of this kind. */
-static List *
-AllIndexes(void)
+/* ---------- the index that REINDEX makes, and what is left of it ---------- */
+
+static object_access_hook_type former_hook;
+static bool reindexing = false;
+
+/*
+ * The index that REINDEX makes depends on the extension (DEPENDS ON EXTENSION), by which a
+ * later worker knows whose it was if it is left over. REINDEX then exchanges the
+ * dependencies of this one and the former index, which it drops.
+ *
+ * It drops that with a lock of which a replica is not told, where queries may be reading
+ * it. Nobody here has it open any more.
+ */
+static void
+MarkOrLock(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
 {
-	List	   *all = NIL;
-	Relation	classes;
-	TableScanDesc scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
-
-	StartTransactionCommand();
-	ScanKeyInit(&key, Anum_pg_class_relam, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(get_index_am_oid("pipeann", true)));
-	classes = table_open(RelationRelationId, AccessShareLock);
-	scan = table_beginscan_catalog(classes, 1, &key);
-	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	if (former_hook != NULL)
+		former_hook(access, class, object, sub, arg);
+	if (!reindexing || class != RelationRelationId || sub != 0)
+		return;
+	if (access == OAT_POST_CREATE)
 	{
-		Form_pg_class row = (Form_pg_class) GETSTRUCT(tuple);
-		MemoryContext former = MemoryContextSwitchTo(TopMemoryContext);
+		Relation	created = RelationIdGetRelation(object);
+		ObjectAddress index = {RelationRelationId, object, 0};
+		ObjectAddress extension = {
+			ExtensionRelationId, get_extension_oid("pipeann", false), 0
+		};
 
-		if (row->relkind == RELKIND_INDEX)
-			all = lappend_oid(all, row->oid);
-		MemoryContextSwitchTo(former);
+		if (!RelationIsValid(created))
+			return;
+		/* what there is of it in memory has no functions yet */
+		if (created->rd_rel->relkind == RELKIND_INDEX &&
+			created->rd_rel->relam == get_index_am_oid("pipeann", true))
+			recordDependencyOn(&index, &extension, DEPENDENCY_AUTO_EXTENSION);
+		RelationClose(created);
 	}
-	table_endscan(scan);
-	table_close(classes, AccessShareLock);
-	CommitTransactionCommand();
-	return all;
+	else if (access == OAT_DROP && get_rel_relkind(object) == RELKIND_INDEX)
+		LockRelationOid(object, AccessExclusiveLock);
+}
+
+/* An index's quoted name; NULL if it is gone. */
+static char *
+NameOf(Oid index)
+{
+	char	   *name;
+
+	Begin();
+	name = get_rel_name(index);
+	if (name != NULL)
+		name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(index)),
+										  name);
+	End();
+	return name;
+}
+
+/* Drop the indexes that this or an earlier worker has left as it failed. */
+static void
+DropLeftOver(void *arg)
+{
+	List	   *left = Ask("SELECT d.objid FROM pg_catalog.pg_depend d"
+						   " JOIN pg_catalog.pg_index i ON i.indexrelid = d.objid"
+						   " JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid"
+						   " WHERE e.extname = 'pipeann' AND d.deptype = 'x' AND NOT i.indisvalid"
+						   " AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass"
+						   " AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass");
+	ListCell   *cell;
+
+	foreach(cell, left)
+	{
+		char	   *name = NameOf(lfirst_oid(cell));
+
+		if (name != NULL)
+			Run(psprintf("DROP INDEX CONCURRENTLY IF EXISTS %s", name));
+	}
+}
+
+/* ---------- one index ---------- */
+
+/* An index to be rebuilt. */
+typedef struct Work
+{
+	Oid			index;
+	Oid			schema;
+	char	   *name;
+	bool		wanted;
+	bool		due;			/* now, and not only later */
+	uint64		nodes;
+	int64		bytes;
+	PipeannCurve curve;			/* of a user's queries, or all zeroes */
+	char	   *command;
+} Work;
+
+static void
+LookAtOpen(Relation heap, Relation index, Work *work)
+{
+	PipeannMeta *meta;
+
+	if (!IsOurs(index) || !IsAllowed(heap, index))
+		return;
+	meta = palloc(sizeof(PipeannMeta));
+	PipeannMetaRead(index, meta);
+	work->wanted = PipeannIsOutgrown(meta);
+	work->due = work->wanted && GetCurrentTimestamp() >= meta->reindex_after &&
+		ConditionalLockRelation(heap, ShareUpdateExclusiveLock);
+	work->schema = RelationGetNamespace(index);
+	work->name = pstrdup(RelationGetRelationName(index));
+	work->nodes = meta->nodes;
+	work->bytes = (int64) RelationGetNumberOfBlocks(index) * BLCKSZ;
+	if (meta->curve.queries > 0)
+		work->curve = meta->curve;
 }
 
 /*
- * Pack what other workers have left to this one. They come when VACUUM has ended, so they
- * find this one packing before it looks here again.
+ * Look at an index without waiting: to wait for autovacuum would cancel it. What cannot be
+ * looked at, or is in VACUUM, is not due.
  */
 static void
-PackOthers(void)
+LookAt(void *arg)
 {
-	List	   *packed = NIL;
-	int			n;
+	Work	   *work = arg;
+	Oid			heap_oid;
+	Relation	heap;
+	Relation	index = NULL;
 
-	do
+	Begin();
+	heap_oid = IndexGetRelation(work->index, true);
+	work->wanted = OidIsValid(heap_oid);
+	if (work->wanted && ConditionalLockRelationOid(heap_oid, AccessShareLock) &&
+		ConditionalLockRelationOid(work->index, AccessShareLock))
 	{
-		List	   *all = AllIndexes();
-		ListCell   *cell;
+		work->wanted = false;
+		heap = try_relation_open(heap_oid, NoLock);
+		if (heap != NULL)
+			index = try_relation_open(work->index, NoLock);
+		if (index != NULL)
+			LookAtOpen(heap, index, work);
+		if (index != NULL)
+			relation_close(index, NoLock);
+		if (heap != NULL)
+			relation_close(heap, NoLock);
+	}
+	End();
+}
 
-		n = list_length(packed);
-		foreach(cell, all)
+/* An outgrown index, one that is due if there is any. */
+static Work
+FindWork(List **broken)
+{
+	List	   *all = Ask("SELECT c.oid FROM pg_catalog.pg_class c"
+						  " JOIN pg_catalog.pg_am a ON a.oid = c.relam"
+						  " WHERE a.amname = 'pipeann' AND c.relkind = 'i'");
+	Work		found = {0};
+	ListCell   *cell;
+
+	foreach(cell, all)
+	{
+		Work		work = {.index = lfirst_oid(cell)};
+
+		if (found.due || list_member_oid(*broken, work.index))
+			continue;
+		if (!Try(LookAt, &work))
 		{
-			Oid			index = lfirst_oid(cell);
-			Outcome		outcome;
+			MemoryContext former = MemoryContextSwitchTo(TopMemoryContext);
 
-			if (list_member_oid(packed, index))
-				continue;
-			outcome = DoTask(index, PACK);
-			if (outcome == LEFT_TO_ANOTHER)
-				return;
-			if (outcome != DONE)
-				continue;
-			packed = lappend_oid(packed, index);
-			(void) DoTask(index, SHRINK);
+			*broken = lappend_oid(*broken, work.index);
+			MemoryContextSwitchTo(former);
 		}
-		list_free(all);
-	} while (list_length(packed) > n);
+		else if (work.wanted)
+			found = work;
+	}
+	return found;
+}
+
+/* Change the metapage of an index, if it is there. */
+static void
+Note(Oid oid, int64 retry_ms, const PipeannCurve *curve)
+{
+	Relation	index;
+	PipeannMetaUpdate update;
+
+	Begin();
+	index = try_relation_open(oid, RowExclusiveLock);
+	if (index != NULL)
+	{
+		PipeannMetaBegin(index, &update);
+		if (retry_ms > 0)
+			update.meta->reindex_after =
+				TimestampTzPlusMilliseconds(GetCurrentTimestamp(), retry_ms);
+		if (curve != NULL)
+		{
+			update.meta->curve = *curve;
+			update.meta->curve.nodes = (uint32) update.meta->nodes;
+			update.meta->curve.changes = (uint32) update.meta->changes;
+		}
+		PipeannMetaEnd(&update);
+		relation_close(index, NoLock);
+	}
+	End();
+}
+
+/* Say what came of it, and hand on what a user has had measured. */
+static void
+Finish(const Work *work, int64 ms)
+{
+	PipeannMeta *meta = palloc0(sizeof(PipeannMeta));
+	int64		bytes = 0;
+	Relation	index = NULL;
+	Oid			oid;
+
+	Begin();
+	oid = get_relname_relid(work->name, work->schema);
+	if (OidIsValid(oid))
+		index = try_relation_open(oid, AccessShareLock);
+	if (index != NULL)
+	{
+		PipeannMetaRead(index, meta);
+		bytes = (int64) RelationGetNumberOfBlocks(index) * BLCKSZ;
+		relation_close(index, NoLock);
+	}
+	End();
+	if (index != NULL && work->curve.queries > 0)
+		Note(oid, 0, &work->curve);
+	ereport(LOG,
+			(errmsg("automatic reindex of index \"%s\": %llu nodes, %lld kB (before: %llu nodes, %lld kB), %.1f s",
+					work->name, (unsigned long long) meta->nodes, (long long) bytes / 1024,
+					(unsigned long long) work->nodes, (long long) work->bytes / 1024,
+					ms / 1000.0)));
+}
+
+static void
+Reindex(void *arg)
+{
+	const Work *work = arg;
+
+	Run(work->command);
+}
+
+static int64
+MsSince(TimestampTz start)
+{
+	return TimestampDifferenceMilliseconds(start, GetCurrentTimestamp());
+}
+
+static void
+Rebuild(Work *work)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	char	   *name = NameOf(work->index);
+	bool		done;
+
+	if (name == NULL)
+		return;
+	/* in case that it is the last thing the server does */
+	Note(work->index, RETRY_MS, NULL);
+	work->command = psprintf("REINDEX INDEX CONCURRENTLY %s", name);
+	reindexing = true;
+	done = Try(Reindex, work);
+	reindexing = false;
+	if (done)
+		Finish(work, MsSince(start));
+	else
+	{
+		Note(work->index, Max(RETRY_MS, RETRY_FACTOR * MsSince(start)), NULL);
+		(void) Try(DropLeftOver, NULL);
+	}
+}
+
+/* ---------- the whole ---------- */
+
+/*
+ * One worker is at work in a database. A lock of the kind of advisory ones, of a class that
+ * users do not have, is the session's until it ends.
+ */
+static bool
+LockDatabase(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, AccessMethodRelationId, 0, 3);
+	return LockAcquire(&tag, ExclusiveLock, true, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/*
+ * Whether REINDEX would wait for a transaction that has lasted for a minute, or keep VACUUM
+ * waiting with it.
+ */
+static bool
+HasOldTransactions(void)
+{
+	return Ask(psprintf("SELECT pid::pg_catalog.oid FROM pg_catalog.pg_stat_activity"
+						" WHERE datname = pg_catalog.current_database()"
+						" AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL)"
+						" AND backend_type <> 'autovacuum worker'"
+						" AND xact_start < pg_catalog.clock_timestamp() - '%d ms'::pg_catalog.interval"
+						" UNION ALL SELECT 1::pg_catalog.oid FROM pg_catalog.pg_prepared_xacts"
+						" WHERE database = pg_catalog.current_database()"
+						" AND prepared < pg_catalog.clock_timestamp() - '%d ms'::pg_catalog.interval",
+						PIPEANN_MINUTE, PIPEANN_MINUTE)) != NIL;
+}
+
+static void
+Pause(void)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 LOOK_PAUSE_MS, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* As those of a worker of autovacuum: nothing that a database or role sets ends it. */
+static void
+Set(void)
+{
+	static const char *const settings[][2] = {
+		{"search_path", ""}, {"lock_timeout", LOCK_TIMEOUT},
+		{"statement_timeout", "0"}, {"zero_damaged_pages", "false"},
+		{"synchronous_commit", "local"}, {"default_transaction_read_only", "false"},
+		{"default_transaction_isolation", "read committed"},
+#if PG_VERSION_NUM >= 170000
+		{"transaction_timeout", "0"},
+#endif
+	};
+
+	for (int i = 0; i < (int) lengthof(settings); i++)
+		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 void
-PipeannRetrainWorker(Datum arg)
+PipeannReindexWorker(Datum database)
 {
-	Order		order;
-	bool		packer = false;
+	List	   *broken = NIL;
 
-	memcpy(&order, MyBgworkerEntry->bgw_extra, sizeof(order));
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnectionByOid(order.database, InvalidOid, 0);
-	SetConfigOption("maintenance_work_mem", psprintf("%d", order.memory),
-					PGC_USERSET, PGC_S_SESSION);
-	/* as those of autovacuum: maintenance does not end for a setting, or wait for a standby */
-	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-#if PG_VERSION_NUM >= 170000
-	SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-#endif
-	/* nor does it make another packing without what stands on a damaged page */
-	SetConfigOption("zero_damaged_pages", "false", PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("default_transaction_isolation", "read committed",
-					PGC_SUSET, PGC_S_OVERRIDE);
-#if PG_VERSION_NUM >= 180000
-	SetConfigOption("vacuum_truncate", order.truncate ? "true" : "false", PGC_USERSET,
-					PGC_S_SESSION);
-#endif
-	if (order.tasks & TASK(RETRAIN))
-		(void) DoTask(order.index, RETRAIN);
-	if (order.tasks & TASK(PACK))
-		packer = DoTask(order.index, PACK) != LEFT_TO_ANOTHER;
-	if (order.tasks & TASK(SHRINK))
-		(void) DoTask(order.index, SHRINK);
-	if (packer)
-		PackOthers();
-	pgstat_report_activity(STATE_IDLE, NULL);
+	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(database), InvalidOid,
+											  BGWORKER_BYPASS_ALLOWCONN);
+	Set();
+	/* those that wait for its locks cancel it after deadlock_timeout */
+	PipeannSetStatus(PROC_IS_AUTOVACUUM, 0);
+	PortalContext = AllocSetContextCreate(TopMemoryContext, "pipeann reindex",
+										  ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(PortalContext);
+	former_hook = object_access_hook;
+	object_access_hook = MarkOrLock;
+	if (!LockDatabase())
+		return;
+	(void) Try(DropLeftOver, NULL);
+	for (int looks = 0; looks < MOST_LOOKS;)
+	{
+		Work		work = FindWork(&broken);
+
+		if (!work.wanted)
+			break;
+		if (work.due && !HasOldTransactions())
+		{
+			Rebuild(&work);
+			looks = 0;
+		}
+		else
+		{
+			Pause();
+			looks++;
+		}
+		MemoryContextReset(PortalContext);
+	}
 }

@@ -15,6 +15,7 @@
 #include "access/xloginsert.h"
 #include "base/metric.h"
 #include "base/parallel.h"
+#include "base/pause.h"
 #include "build/coding.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
@@ -24,6 +25,7 @@
 #include "recall/recall.h"
 #include "storage/buffile.h"
 #include "storage/lmgr.h"
+#include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -860,6 +862,15 @@ BuildProgram(PipeannParallel *p)
 
 	InitBuild(&state, p);
 	ScanTable(&state);
+	/*
+	 * No row is looked at from here on, which may take hours: let VACUUM remove what was
+	 * deleted since, as it may while another VACUUM goes on. CONCURRENTLY this is all that
+	 * the transaction does.
+	 */
+	if (p->index_info->ii_Concurrent)
+		PipeannSetStatus(PROC_IN_VACUUM, 0);
+	if (PipeannTeamLeads(state.team))
+		PIPEANN_PAUSE("build-scanned");
 	clusters = MakeNodes(&state);
 	DecideLayout(&state);
 	n = state.nodes.vectors.n;
@@ -878,6 +889,8 @@ BuildProgram(PipeannParallel *p)
 		FinishIndex(&state);
 	PipeannCurveOfBuild(state.team, state.index, &state.meta);
 	state.team->progress = NULL;
+	if (p->index_info->ii_Concurrent)
+		PipeannSetStatus(0, PROC_IN_VACUUM);
 }
 
 /* What a parallel worker does; the server finds it by its name. */

@@ -1,10 +1,9 @@
 /*
  * build.h
- *		CREATE INDEX; new codes, and a new packing, of an index that has outgrown
- *		its own.
+ *		CREATE INDEX; new codes, and REINDEX, of an index that has outgrown its own.
  *
  * This room knows a table's rows, the graph in memory, the format of pages, and
- * codes, entry graph and packing of an index in use. It must not know how rows are
+ * codes and entry graph of an index in use. It must not know how rows are
  * inserted, removed and found.
  */
 #ifndef PIPEANN_BUILD_H
@@ -30,47 +29,15 @@ extern PGDLLEXPORT void PipeannParallelWorker(dsm_segment *seg, shm_toc *toc);
 
 /* retrain.c */
 extern bool PipeannIsOutgrown(const PipeannMeta *meta);
-
-/*
- * The share of the packed nodes that has been replaced by others when VACUUM asks for a
- * worker to pack anew, for they stand where there was room. Autovacuum, which comes when a
- * fifth is dead, finds so many each time: some came while it was at work the last time.
- */
-#define PIPEANN_REPLACED (1.0 / 6)
-
-/* Nodes that have come since the packing when such a share is replaced. */
-static inline double
-PipeannCameWith(const PipeannMeta *meta, double replaced)
-{
-	return meta->nodes - Min(meta->nodes, meta->packed_nodes) +
-		replaced * meta->packed_nodes;
-}
-
-/* One that was never packed, as memory was short, is not packed for that: it has grown. */
-static inline bool
-PipeannIsReplaced(const PipeannMeta *meta)
-{
-	return (meta->flags & PIPEANN_META_HAS_CODES) && meta->layout.slots_per_page > 1 &&
-		meta->packed_nodes > 0 && meta->came >= PipeannCameWith(meta, PIPEANN_REPLACED);
-}
-
-typedef enum PipeannRetrainer
-{
-	PIPEANN_BY_INSERT,
-	PIPEANN_BY_WORKER,
-	PIPEANN_BY_VACUUM,
-	PIPEANN_BY_PACKER			/* the worker that VACUUM asks for */
-} PipeannRetrainer;
-
-extern void PipeannRetrain(Relation index, PipeannRetrainer by);
+extern void PipeannRetrain(Relation heap, Relation index, const PipeannMeta *meta);
 
 /* background.c */
-extern void PipeannRetrainSoon(Relation heap, Relation index,
-							   uint64 build_id);
-extern bool PipeannPackSoon(Relation index, bool shrink);
+extern bool pipeann_auto_reindex;
+
+extern void PipeannKeepUp(Relation heap, Relation index);
 
 /* What a background worker begins with; found by its name. */
-extern PGDLLEXPORT void PipeannRetrainWorker(Datum arg);
+extern PGDLLEXPORT void PipeannReindexWorker(Datum arg);
 
 /* ---------- build.c: what a build will take ---------- */
 

@@ -671,61 +671,29 @@ PipeannCodingMemory(const PipeannLayout *l, uint32 nodes, uint32 ids)
 
 /* ---------- the metapage ---------- */
 
-/* The kinds whose pages a generation has, and extents that each is to have for so many ids. */
-typedef struct Extents
-{
-	PipeannKind kind;
-	uint64		count;
-} Extents;
-
-#define CODING_KINDS 3
-
 static void
-CodingExtents(const PipeannCoding *k, const PipeannMeta *meta, uint32 ids,
-			  Extents *extents)
+Reserve(Relation index, PipeannMeta *meta, PipeannKind kind, uint64 pages)
 {
-	const PipeannLayout *l = &k->layout;
-	uint32		entries = PipeannEntryCount(ids);
-
-	extents[0] = (Extents) {
-		PIPEANN_CODEBOOK,
-		PipeannCodebookFirst(l, k->generation) + PipeannCodebookPages(l)
-	};
-	extents[1] = (Extents) {
-		PIPEANN_ENTRY,
-		(uint64) NextEntryFirst(meta, entries) + EntryPages(entries)
-	};
-	extents[2] = (Extents) {
-		PipeannCodesKind(k->generation), PipeannCodePages(l, ids)
-	};
-	for (int i = 0; i < CODING_KINDS; i++)
-		extents[i].count = PipeannExtentsOf(extents[i].count, PIPEANN_EXTENT_USABLE);
+	while (meta->kind_extents[kind] < PipeannExtentsOf(pages, PIPEANN_EXTENT_USABLE))
+		PipeannExtentAdd(index, meta, kind);
 }
 
 /*
- * Give the generation the extents that it still needs for so many ids, inside a
+ * Give the generation the extents that it still needs for this many ids, inside a
  * metapage update or a build.
  */
 void
 PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta, uint32 ids)
 {
-	Extents		extents[CODING_KINDS];
+	const PipeannLayout *l = &k->layout;
+	uint32		entries = PipeannEntryCount(ids);
 
-	CodingExtents(k, meta, ids, extents);
-	for (int i = 0; i < CODING_KINDS; i++)
-		while (meta->kind_extents[extents[i].kind] < extents[i].count)
-			PipeannExtentAdd(k->index, meta, extents[i].kind);
-}
-
-/* The same by updates of its own, beside inserts; meta is a copy. */
-void
-PipeannCodingReserveSoon(const PipeannCoding *k, const PipeannMeta *meta, uint32 ids)
-{
-	Extents		extents[CODING_KINDS];
-
-	CodingExtents(k, meta, ids, extents);
-	for (int i = 0; i < CODING_KINDS; i++)
-		PipeannExtentsReserve(k->index, extents[i].kind, extents[i].count);
+	Reserve(k->index, meta, PIPEANN_CODEBOOK,
+			PipeannCodebookFirst(l, k->generation) + PipeannCodebookPages(l));
+	Reserve(k->index, meta, PIPEANN_ENTRY,
+			(uint64) NextEntryFirst(meta, entries) + EntryPages(entries));
+	Reserve(k->index, meta, PipeannCodesKind(k->generation),
+			PipeannCodePages(l, ids));
 }
 
 /* Name the generation in the metapage, with all that belongs to it. */
@@ -743,50 +711,4 @@ PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta, uint64 nodes)
 	meta->entry_count = k->entry_count;
 	meta->entry_degree = PIPEANN_ENTRY_DEGREE;
 	meta->entry_dead = 0;
-}
-
-/* ---------- codes one by one ---------- */
-
-/* Write an empty page of codes, behind those written. */
-static void
-AddCodePage(PipeannCoding *k, PipeannIndexView *view)
-{
-	uint8	   *zeroes = palloc0(PIPEANN_PAYLOAD);
-
-	if (PipeannPlainBlock(view->map, PipeannCodesKind(k->generation),
-						  k->code_pages) == InvalidBlockNumber)
-	{
-		PipeannMetaUpdate update;
-
-		PipeannMetaBegin(view->index, &update);
-		PipeannCodingReserve(k, update.meta,
-							 (k->code_pages + 1) * PipeannCodesPerPage(&k->layout));
-		PipeannMetaEnd(&update);
-		PipeannRefreshView(view);
-	}
-	PipeannCodePagesWrite(k, view->map, k->code_pages++, zeroes, 1);
-	pfree(zeroes);
-}
-
-/*
- * Write the code of one of the index's nodes: of slot `old`, which it has been read from,
- * and `id` in this generation. It covers the rows that the slot has.
- */
-void
-PipeannCodingAdd(PipeannCoding *k, PipeannIndexView *view, uint32 old,
-				 const PipeannSlot *slot, uint32 id)
-{
-	const PipeannLayout *l = &k->layout;
-	float	   *x = PipeannArray(float, l->dim);
-	uint8	   *code = palloc0(PipeannCodeBytes(l));
-
-	PipeannSlotCodingVector(view, old, slot, x);
-	(void) PipeannPqEncode(&k->pq, x, code);
-	if (k->attributes != NULL)
-		PipeannAttributesOfNode(k->attributes, view, old, slot, code + l->pq_bytes);
-	while (k->code_pages <= id / PipeannCodesPerPage(l))
-		AddCodePage(k, view);
-	PipeannPlaceCode(view, l, k->generation, id, code, NULL, NULL);
-	pfree(x);
-	pfree(code);
 }

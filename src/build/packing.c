@@ -1,6 +1,6 @@
 /*
  * packing.c
- *		A build's packing: its graph pages. How it is made anew is in repack.c.
+ *		A build's packing: its graph pages.
  *
  * Graph pages come first, in order. The slots after the last node are overflow
  * slots for the rows of vectors that many rows share.
@@ -499,7 +499,7 @@ PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
 	if (PipeannTeamLeads(team))
 		PipeannAssignIds(l, l->fill, nodes, order);
 	PipeannTeamMeet(team);
-	meta->nodes = meta->packed_nodes = nodes->vectors.n;
+	meta->nodes = meta->built_nodes = nodes->vectors.n;
 	WriteGraph(team, &w);
 	PipeannExtentMapFree(&map);
 }

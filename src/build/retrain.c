@@ -1,7 +1,7 @@
 /*
  * retrain.c
- *		Making codes, codebook and entry graph anew (a generation), while searches
- *		and inserts go on: src/README, "build/: retraining".
+ *		When an index has outgrown its codes or itself; and making codes, codebook and
+ *		entry graph again (a generation), in place: src/README, "build/: growth".
  */
 #include "postgres.h"
 
@@ -15,27 +15,24 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Codes are made anew if they err so many times as much as they did. */
+/* Codes that err this many times as much as they did are those of other vectors. */
 #define DRIFT 1.5
 
-/*
- * VACUUM makes codes anew of an index that has so many times the nodes, and packs one that
- * has so many times those of its packing: inserts alone let it grow for longer.
- */
-#define VACUUM_GROWTH 2
-#define VACUUM_PACKED_GROWTH 1.25
+/* They are made again in place at this many times the nodes: at 4,096, and at 32,768. */
+#define CODES_GROWTH 8
 
-/* After a packing in vain so much more has to be replaced (PIPEANN_REPLACED). */
-#define REPLACED_MORE 0.05
+/* The most nodes that others' inserts wait for. */
+#define MOST_IN_PLACE 65536
 
 /*
- * An insert packs no more nodes than this anew: with more it makes codes only, and the next
- * worker or VACUUM packs.
+ * REINDEX is wanted when this share of the nodes came since the build: after growth by
+ * half, or when as many have taken the places of others.
  */
-#define MOST_PACKED_BY_INSERT 524288
+#define CAME_SHARE (1.0 / 3)
+#define LEAST_CAME 1024
 
-/* VACUUM finds how much codes err by so many samples. */
-#define DRIFT_SAMPLES 1000
+/* It is wanted as well when less than this share of the nodes is left. */
+#define LEFT_SHARE 0.25
 
 /* The largest part of the entry graph that may be dead. */
 #define DEAD_ENTRIES 0.1
@@ -67,49 +64,118 @@ typedef struct Retraining
 	float	   *aux;
 	uint32		most_entries;
 
-	/* codes: those of nodes that there were a page at a time */
+	/* codes, a page at a time */
 	uint32		code_page;
 	uint8	   *payload;
 	uint8	   *code;			/* room for one */
-	PipeannCatchUp up;
-	uint16	   *covered;		/* [ncovered] rows of a node's slot that its code
-								 * covers, NOT_CODED if it has none */
-	uint32		ncovered;
-	char	   *page;			/* payloads of one with a slot that has changed */
 } Retraining;
 
-#define NOT_CODED UINT16_MAX
-
 /*
- * So much of the entry graph is dead that searches begin badly. VACUUM makes another,
- * unless it left no nodes to make one of.
+ * So much of the entry graph is dead that searches begin badly, and there are nodes to
+ * make another of.
  */
 static bool
 HasDeadEntries(const PipeannMeta *meta)
 {
-	return meta->entry_dead > DEAD_ENTRIES * meta->entry_count;
+	return meta->entry_dead > DEAD_ENTRIES * meta->entry_count &&
+		meta->nodes >= meta->entry_dead + PIPEANN_MIN_CODED_NODES;
+}
+
+/* What was inserted since codes were made is of another kind. */
+static bool
+HasStrayed(const PipeannMeta *meta)
+{
+	/* growth bounds the cost where kind after kind comes */
+	return meta->strayed > (DRIFT - 1) * (double) meta->nodes &&
+		meta->nodes >= 1.125 * (double) meta->trained_nodes;
+}
+
+/* Whether codes are missing, or others would be clearly better. */
+static bool
+WantsCodes(const PipeannMeta *meta)
+{
+	if (!(meta->flags & PIPEANN_META_HAS_CODES))
+		return meta->nodes >= PIPEANN_MIN_CODED_NODES;
+	return meta->nodes / CODES_GROWTH >= meta->trained_nodes ||
+		HasDeadEntries(meta) || HasStrayed(meta);
 }
 
 /*
- * Whether an insert has to retrain: codes are missing, or the index outgrew
- * them, or what was inserted since is of another kind, or came after VACUUM had
- * emptied the index.
+ * Whether a build would give a clearly better index: one whose nodes have edges to nearer
+ * ones, with which they share pages, or whose file is much smaller.
  */
 bool
 PipeannIsOutgrown(const PipeannMeta *meta)
 {
+	/* each search reads all of it, of vectors in full if it was made on an empty table */
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
-		return meta->nodes >= PIPEANN_MIN_CODED_NODES;
-	if (meta->trained_nodes == 0)
-		return false;
-	if (HasDeadEntries(meta) &&
-		meta->nodes >= meta->entry_dead + PIPEANN_MIN_CODED_NODES)
+		return meta->built_nodes == 0 && meta->nodes >= LEAST_CAME &&
+			(meta->flags & PIPEANN_META_AUTO_STORAGE) &&
+			!PipeannTypes[meta->layout.type].one_storage;
+	if (meta->built_nodes >= PIPEANN_MIN_CODED_NODES &&
+		meta->nodes < LEFT_SHARE * meta->built_nodes)
 		return true;
-	if (meta->nodes / PipeannGrowthFactor(meta) >= meta->trained_nodes)
-		return true;
-	/* growth bounds the cost where kind after kind comes */
-	return meta->strayed > (DRIFT - 1) * (double) meta->nodes &&
-		meta->nodes >= 1.125 * (double) meta->trained_nodes;
+	return meta->came >= Max(CAME_SHARE * meta->nodes, LEAST_CAME) ||
+		HasDeadEntries(meta) || HasStrayed(meta);
+}
+
+/* ---------- nodes on their pages ---------- */
+
+typedef void (*TakeNode) (uint32 id, const PipeannSlot *slot, void *arg);
+
+typedef struct Visit
+{
+	const PipeannLayout *layout;
+	bool		dead;			/* nodes without rows, too */
+	TakeNode take;
+	void	   *arg;
+} Visit;
+
+static void
+VisitPage(uint32 page, const char *nodes, void *arg)
+{
+	const Visit *v = arg;
+
+	for (uint32 i = 0; i < v->layout->slots_per_page; i++)
+	{
+		const PipeannSlot *slot = PipeannSlotAt(v->layout, nodes, i);
+
+		if (PipeannSlotIsLive(slot) || (v->dead && PipeannSlotIsNode(slot)))
+			v->take(page * v->layout->slots_per_page + i, slot, v->arg);
+	}
+}
+
+/* Pass over the nodes, dead ones too if that is set. */
+static void
+VisitNodes(PipeannIndexView *view, uint32 pages, bool dead, TakeNode take,
+		   void *arg)
+{
+	PipeannCounters counters = {0};
+	const PipeannLayout *l = &view->meta.layout;
+	PipeannPageSource *source = PipeannSourceOpen(view->index, l, view->map,
+												  view->meta.graph_pages,
+												  &counters);
+	Visit		v = {l, dead, take, arg};
+
+	PipeannVisitPages(source, pages, VisitPage, &v);
+	PipeannSourceClose(source);
+}
+
+/*
+ * A node's vector for the quantiser: the exact one of an out-of-line node,
+ * normalised for cosine.
+ */
+static void
+CodingVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
+			 float *x)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	if (!PipeannIsPoorlyCoded(l, slot) ||
+		!PipeannChainVector(view, id, slot, x))
+		PipeannVectorToFloat(PipeannSlotVector(l, slot), l->storage, l->dim,
+							 x);
+	PipeannCodingScale(l->metric, slot->aux, l->dim, x);
 }
 
 /* ---------- first pass: samples ---------- */
@@ -207,7 +273,7 @@ SampleNode(uint32 id, const PipeannSlot *slot, void *arg)
 	if (r->nsamples < r->most_samples &&
 		r->seen * r->most_samples >= (uint64) r->nsamples * r->taken_of)
 	{
-		PipeannSlotCodingVector(&r->view, id, slot,
+		CodingVector(&r->view, id, slot,
 								r->samples + (Size) r->nsamples * l->dim);
 		if (l->attr_bytes > 0)
 			r->rows[r->nsamples] = CopyFirstRow(l, slot);
@@ -234,179 +300,38 @@ EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint8	   *code = r->code;
 
-	if (PipeannCatchUpHasFailed(&r->up))
-		return;
 	/* pages without codes are written too, so that all of them exist */
 	while (r->code_page < id / PipeannCodesPerPage(l))
 		FlushCodes(r);
-	PipeannSlotCodingVector(&r->view, id, slot, r->x);
+	CodingVector(&r->view, id, slot, r->x);
 	(void) PipeannPqEncode(&r->coding.pq, r->x, code);
 	if (r->coding.attributes != NULL)
 		PipeannAttributesOfNode(r->coding.attributes, &r->view, id, slot,
 								code + l->pq_bytes);
 	PipeannCodePut(l, (char *) r->payload, id % PipeannCodesPerPage(l), code);
-	r->covered[id] = PipeannSlotRows(l, slot).n;
 }
 
 static void
 EncodeNodes(Retraining *r)
 {
 	const PipeannLayout *l = &r->view.meta.layout;
-	Size		size;
 
-	r->ncovered = r->pages * l->slots_per_page;
-	size = mul_size(r->ncovered, sizeof(uint16));
 	r->payload = palloc0(PIPEANN_PAYLOAD);
 	r->code = palloc0(PipeannCodeBytes(l));
-	r->page = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
-	r->covered = PipeannAlloc(size);
-	memset(r->covered, 0xFF, size);
-	PipeannVisitNodes(&r->view, r->pages, true, EncodeNode, r);
+	VisitNodes(&r->view, r->pages, true, EncodeNode, r);
 	FlushCodes(r);
 	r->coding.code_pages = r->code_page;
 }
 
-/* ---------- what inserts have changed meanwhile ---------- */
-
-/* A slot as it is now, until the next call; NULL if there is none. */
-static const PipeannSlot *
-ReadSlot(Retraining *r, uint32 id)
-{
-	const PipeannLayout *l = &r->view.meta.layout;
-
-	if (id >= PipeannViewIds(&r->view))
-		PipeannRefreshView(&r->view);
-	if (id >= PipeannViewIds(&r->view) ||
-		!PipeannGraphPageCopy(&r->view, PipeannIdPage(l, id), r->page))
-		return NULL;
-	return PipeannSlotAt(l, r->page, PipeannIdSlot(l, id));
-}
-
-static bool
-IsCoded(const Retraining *r, uint32 id)
-{
-	return id < r->ncovered && r->covered[id] != NOT_CODED;
-}
-
-static void
-MixCode(uint32 id, uint8 *code, void *arg)
-{
-	const Retraining *r = arg;
-
-	PipeannAttributesMix(r->coding.attributes, code);
-}
-
-/*
- * A node that is new gets a code. One that has got more rows, in its slot or an overflow
- * slot, comes to cover everything: to look at each row of a long chain for each that came
- * would not end.
- */
-static void
-CatchUpWith(uint32 id, void *arg)
-{
-	Retraining *r = arg;
-	const PipeannLayout *l = &r->view.meta.layout;
-	bool		joined = false;
-	const PipeannSlot *slot;
-	uint32		rows;
-
-	if (IsCoded(r, id) && r->coding.attributes == NULL)
-		return;
-	slot = ReadSlot(r, id);
-	if (slot != NULL && (slot->flags & PIPEANN_SLOT_EXT))
-	{
-		/* parts of a vector are not rows */
-		joined = slot->length == 0;
-		id = slot->owner;
-		slot = joined ? ReadSlot(r, id) : NULL;
-	}
-	if (slot == NULL || !PipeannSlotIsNode(slot))
-		return;
-	rows = PipeannSlotRows(l, slot).n;
-	if (!IsCoded(r, id))
-		PipeannCodingAdd(&r->coding, &r->view, id, slot, id);
-	else if ((joined || r->covered[id] != rows) && r->coding.attributes != NULL)
-		(void) PipeannChangeAttributes(&r->view, l, r->coding.generation, id,
-									   MixCode, r);
-	if (id < r->ncovered)
-		r->covered[id] = rows;
-}
-
-/* ---------- drift ---------- */
-
-/*
- * Whether the codes of the present nodes err much more than those of the nodes
- * that the codebook was trained on, by a sample of the pages. If those were too
- * few to keep some out of the training, the error of their codes is not known
- * (code_error is 0), and only growth leads to others.
- */
-static bool
-HasDrifted(Retraining *r)
-{
-	PipeannIndexView *view = &r->view;
-	const PipeannLayout *l = &view->meta.layout;
-	uint32		pages = PipeannViewPages(view);
-	uint32		want = Min(pages, DRIFT_SAMPLES / l->slots_per_page + 1);
-	char	   *nodes = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
-	uint32		n = 0;
-	float		error;
-
-	if (view->meta.code_error <= 0)
-	{
-		pfree(nodes);
-		return false;
-	}
-	r->samples = PipeannArray(float, mul_size(DRIFT_SAMPLES, l->dim));
-	for (uint32 i = 0; i < want; i++)
-	{
-		uint32		page = (uint32) ((uint64) i * pages / want);
-
-		CHECK_FOR_INTERRUPTS();
-		if (!PipeannGraphPageCopy(view, page, nodes))
-			continue;
-		for (uint32 j = 0; j < l->slots_per_page && n < DRIFT_SAMPLES; j++)
-		{
-			const PipeannSlot *slot = PipeannSlotAt(l, nodes, j);
-
-			if (PipeannSlotIsLive(slot))
-				PipeannSlotCodingVector(view, page * l->slots_per_page + j, slot,
-										r->samples + (Size) n++ * l->dim);
-		}
-	}
-	error = PipeannCodingError(&view->codes.pq, r->samples, n);
-	pfree(r->samples);
-	pfree(nodes);
-	return error > DRIFT * view->meta.code_error;
-}
-
-static bool
-IsWantedByVacuum(Retraining *r)
-{
-	const PipeannMeta *meta = &r->view.meta;
-
-	if (PipeannIsOutgrown(meta))
-		return true;
-	return (meta->flags & PIPEANN_META_HAS_CODES) &&
-		(meta->nodes / VACUUM_GROWTH >= meta->trained_nodes ||
-		 HasDeadEntries(meta) ||
-		 (r->view.cache != NULL && HasDrifted(r)));
-}
-
 /* ---------- the whole ---------- */
 
-/*
- * Write the codebook, and have extents for the codes of the ids that there are. Nodes on
- * other pages are noted.
- */
+/* Have extents for the codes of the ids that there are, and write the codebook. */
 static void
 Prepare(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	PipeannMetaUpdate update;
 
-	PipeannRefreshView(view);
-	r->pages = PipeannViewPages(view);
-	PipeannCodingReserveSoon(&r->coding, &view->meta, PipeannViewIds(view));
 	PipeannMetaBegin(view->index, &update);
 	PipeannCodingReserve(&r->coding, update.meta, PipeannViewIds(view));
 	PipeannMetaEnd(&update);
@@ -415,10 +340,9 @@ Prepare(Retraining *r)
 }
 
 /* Name the new generation in the metapage. */
-static bool
-Publish(void *arg)
+static void
+Publish(Retraining *r)
 {
-	Retraining *r = arg;
 	PipeannMetaUpdate update;
 	PipeannMeta *meta;
 
@@ -427,14 +351,12 @@ Publish(void *arg)
 	/* dead nodes of the former entry graph can be freed now */
 	if (meta->entry_dead > 0)
 		meta->flags |= PIPEANN_META_REPAIRING;
-	meta->changes_handle = DSM_HANDLE_INVALID;
 	PipeannCodingPublish(&r->coding, meta, meta->nodes);
 	PipeannMetaEnd(&update);
-	return true;
 }
 
-/* The generation, while inserts note what they change. */
-static bool
+/* Make the next generation, with inserts kept out. */
+static void
 MakeGeneration(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
@@ -445,9 +367,9 @@ MakeGeneration(Retraining *r)
 	r->pages = PipeannViewPages(view);
 	r->x = PipeannArray(float, meta->layout.dim);
 	StartSamples(r);
-	PipeannVisitNodes(view, r->pages, false, SampleNode, r);
+	VisitNodes(view, r->pages, false, SampleNode, r);
 	if (r->nsamples == 0 || r->entries.vectors.n == 0)
-		return false;
+		return;
 	PipeannCodingTrain(PipeannTeamAlone(), &r->coding, r->samples, r->nsamples,
 					   SampledRow, r);
 	PIPEANN_PAUSE("retrain-trained");
@@ -457,82 +379,53 @@ MakeGeneration(Retraining *r)
 	r->entries.near = r->entries.vectors;
 	PipeannEntryWrite(PipeannTeamAlone(), &r->coding, &view->meta, view->map,
 					  &r->entries, NULL, r->entries.vectors.n);
-	PipeannCatchUpBeside(&r->up);
 	PIPEANN_PAUSE("retrain-written");
-	return PipeannCatchUpFinish(&r->up);
-}
-
-static void
-MakeCodes(Retraining *r)
-{
-	r->up = (PipeannCatchUp) {
-		.view = &r->view,.slot = CatchUpWith,.publish = Publish,.arg = r
-	};
-	if (PipeannCatchUpBegin(&r->up))
-		PipeannCatchUpEnd(&r->up, MakeGeneration(r));
+	Publish(r);
 }
 
 /*
- * An index that has grown much is packed anew, which makes codes as well. So is what
- * VACUUM left of one.
+ * Make codes again in a memory context of its own. Not if another backend is doing so, or
+ * if VACUUM or pipeann_check() is at work.
  */
 static void
-Retrain(Retraining *r, PipeannRetrainer by)
-{
-	const PipeannMeta *meta = &r->view.meta;
-	bool		vacuum = by == PIPEANN_BY_VACUUM;
-	bool		outgrown = vacuum ? IsWantedByVacuum(r) : PipeannIsOutgrown(meta);
-
-	if ((outgrown || vacuum) &&
-		(by != PIPEANN_BY_INSERT || meta->nodes <= MOST_PACKED_BY_INSERT) &&
-		PipeannRepack(&r->view, vacuum ? VACUUM_PACKED_GROWTH : PipeannGrowthFactor(meta)))
-		return;
-	if (outgrown)
-		MakeCodes(r);
-}
-
-/*
- * Pack anew what has been replaced. It is noted before: where that fails, on a full disk
- * or as others wait for the worker, each VACUUM would have it tried again in vain.
- */
-static void
-PackReplaced(Retraining *r)
-{
-	PipeannMetaUpdate update;
-
-	if (!PipeannIsReplaced(&r->view.meta))
-		return;
-	PipeannMetaBegin(r->view.index, &update);
-	update.meta->came = PipeannCameWith(update.meta, PIPEANN_REPLACED - REPLACED_MORE);
-	PipeannMetaEnd(&update);
-	(void) PipeannRepack(&r->view, 0);
-}
-
-/*
- * Make the next generation, in a memory context of its own, if the index is still
- * outgrown or, for VACUUM, if its vectors have drifted or little is left, or for the
- * worker that VACUUM asks for, if many of its nodes were replaced. Returns at
- * once if another backend is doing so, or if VACUUM or pipeann_check is at work.
- */
-void
-PipeannRetrain(Relation index, PipeannRetrainer by)
+MakeCodes(Relation index)
 {
 	MemoryContext context;
 	MemoryContext old;
+	bool		cancellable;
 	Retraining	r;
 
 	if (!ConditionalLockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock))
 		return;
+	cancellable = PipeannKeepInsertsOut(index);
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann retrain",
 									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 	memset(&r, 0, sizeof(r));
 	PipeannOpenView(&r.view, index);
-	if (by == PIPEANN_BY_PACKER)
-		PackReplaced(&r);
-	else
-		Retrain(&r, by);
+	if (WantsCodes(&r.view.meta))
+		MakeGeneration(&r);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
+	PipeannLetInsertsIn(index, cancellable);
 	UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
+}
+
+/* Whether no other session can insert while this transaction goes on. */
+static bool
+IsOurOwn(Relation heap, Relation index)
+{
+	return !IsUnderPostmaster ||
+		index->rd_rel->relpersistence == RELPERSISTENCE_TEMP ||
+		CheckRelationLockedByMe(heap, ShareLock, true);
+}
+
+/* Make codes that are wanted, as far as others need not wait for that for long. */
+void
+PipeannRetrain(Relation heap, Relation index, const PipeannMeta *meta)
+{
+	if (WantsCodes(meta) &&
+		(!(meta->flags & PIPEANN_META_HAS_CODES) ||
+		 meta->nodes <= MOST_IN_PLACE || IsOurOwn(heap, index)))
+		MakeCodes(index);
 }

@@ -516,8 +516,7 @@ MakeArrays(Relation index, PipeannAttachment *attachment,
 	arrays->refs = 1;
 	arrays->nmappings = attachment->nmappings;
 	arrays->capacity = last->segment.first + last->segment.nodes;
-	arrays->extents = PipeannExtentsInUse(meta);
-	arrays->moves = meta->moves;
+	arrays->extents = meta->extents;
 	arrays->chunks =
 		MemoryContextAlloc(context,
 						   mul_size((last->segment.first >> PIPEANN_CHUNK_SHIFT) +
@@ -544,7 +543,7 @@ Refresh(Relation index, PipeannAttachment *attachment,
 	if (attachment->nmappings == 0)
 		return false;
 	if (old != NULL && old->nmappings == attachment->nmappings &&
-		old->extents >= PipeannExtentsInUse(meta) && old->moves == meta->moves)
+		old->extents >= meta->extents)
 		return complete;
 	attachment->arrays = MakeArrays(index, attachment, meta);
 	if (old != NULL)

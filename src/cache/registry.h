@@ -151,7 +151,6 @@ typedef struct PipeannArrays
 	uint32		capacity;		/* ids that chunks have room for */
 	uint32		mapped;			/* ids that the map has pages for */
 	uint32		extents;		/* in use, by the map */
-	uint32		moves;			/* the metapage's, when it was read */
 	uint8	  **chunks;
 	PipeannExtentMap map;
 } PipeannArrays;

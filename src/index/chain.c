@@ -23,7 +23,6 @@
 static void
 ChainError(const PipeannIndexView *view, uint32 id)
 {
-	PipeannCheckPacking(view);
 	PipeannCorrupted(view->index, "has an invalid overflow slot %u", id);
 }
 

@@ -13,7 +13,6 @@
 
 #include "access/genam.h"
 #include "cache/cache.h"
-#include "index/changes.h"
 #include "index/options.h"
 #include "index/place.h"
 #include "index/types.h"
@@ -21,15 +20,11 @@
 #include "storage/storage.h"
 #include "utils/rel.h"
 
-/* Heavyweight page lock for retraining, and for freeing slots. */
-#define PIPEANN_MAINTENANCE_LOCK 1
-
 /*
- * Heavyweight page lock for a new packing of the graph, which changes ids, and for new codes,
- * from which no row may be taken. Held shared by VACUUM and pipeann_check(), which rely on
- * ids for longer than they lock the metapage.
+ * Heavyweight page lock for new codes, taken exclusively by whoever makes them, and shared
+ * by VACUUM and pipeann_check().
  */
-#define PIPEANN_REPACK_LOCK 2
+#define PIPEANN_MAINTENANCE_LOCK 1
 
 /* An index with fewer nodes has no codes: a search reads all of it. */
 #define PIPEANN_MIN_CODED_NODES 4096

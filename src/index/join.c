@@ -9,13 +9,6 @@
 #include "index/index.h"
 #include "miscadmin.h"
 
-/* Nobody frees a node of a packing that is being made, with rows or without. */
-static bool
-MayJoin(const PipeannIndexView *view, const PipeannSlot *slot)
-{
-	return PipeannSlotIsLive(slot) || view->next;
-}
-
 /*
  * Try to add the row to overflow slot first of node id. Sets *number to the
  * slot's number in any case.
@@ -63,7 +56,7 @@ PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
 	PIPEANN_PAUSE("chain-slot-written");
 
 	PipeannSlotBegin(view, id, &update);
-	pushed = MayJoin(view, update.slot) && update.slot->ext_tids == old_first;
+	pushed = PipeannSlotIsLive(update.slot) && update.slot->ext_tids == old_first;
 	if (pushed)
 	{
 		update.slot->ext_tids = ext_id;
@@ -95,7 +88,7 @@ PipeannJoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
 		CHECK_FOR_INTERRUPTS();
 		/* notes a change of the node, wherever the row comes to stand */
 		PipeannSlotBegin(view, id, &update);
-		if (!MayJoin(view, update.slot))
+		if (!PipeannSlotIsLive(update.slot))
 		{
 			PipeannPageAbort(&update);
 			return false;

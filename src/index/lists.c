@@ -90,7 +90,6 @@ UpdatePage(const PipeannIndexView *view, PagesUpdate *update,
 	update->buffers[update->n] = buffer;
 	update->pages[update->n++] = page;
 	for (int i = 0; i < n; i++)
-		PipeannNoteList(view->changes, edges[i].target);
 	ChangePage(l, page, edges, n);
 }
 

@@ -34,13 +34,20 @@ static uint32
 GraphExtent(const PipeannIndexView *view, uint32 extent)
 {
 	const uint32 *extents = view->map->extents[PIPEANN_GRAPH];
-	uint32		count = view->map->count[PIPEANN_GRAPH];
-	uint32		i = 0;
+	uint32		low = 0;
+	uint32		high = view->map->count[PIPEANN_GRAPH];
 
-	/* they may be in any order, as some were used before */
-	while (i < count && extents[i] != extent)
-		i++;
-	return i < count ? i : PIPEANN_INVALID_ID;
+	while (low < high)
+	{
+		uint32		middle = (low + high) / 2;
+
+		if (extents[middle] < extent)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < view->map->count[PIPEANN_GRAPH] && extents[low] == extent ?
+		low : PIPEANN_INVALID_ID;
 }
 
 /* The graph page that begins at a block, or INVALID_ID. */
@@ -137,7 +144,6 @@ PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 	BeginPage(view, buffer, PIPEANN_GRAPH, update);
 	update->slot = PipeannSlotAt(l, PipeannPagePayload(update->page),
 								 PipeannIdSlot(l, id));
-	PipeannNoteChange(view->changes, id);
 }
 
 /* Copy slot id (slot_size bytes) out of shared_buffers. */
@@ -263,7 +269,6 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 		return false;
 	}
 	*id = page_number * l->slots_per_page + at;
-	PipeannNoteChange(view->changes, *id);
 	WriteTails(view, blkno, slot);
 	BeginPage(view, buffer, PIPEANN_GRAPH, &update);
 	PipeannPageFill(update.page, Min((Size) (at + 1) * l->slot_size,
@@ -297,30 +302,6 @@ CheckIds(const PipeannIndexView *view)
 }
 
 /*
- * Give out another page of the packing that is being made, which nobody else knows of,
- * emptied.
- */
-static void
-AddNextPage(PipeannIndexView *view)
-{
-	CheckIds(view);
-	if (IsFull(&view->meta))
-	{
-		PipeannMetaUpdate update;
-
-		LockPage(view->index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
-		PipeannMetaBegin(view->index, &update);
-		PipeannExtentAdd(view->index, update.meta, PIPEANN_NEXT_GRAPH);
-		PipeannMetaEnd(&update);
-		UnlockPage(view->index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
-		PipeannRefreshNext(view);
-		PipeannFreeReserve(view->index, view->meta.extents);
-		PipeannEmptyPages(view, view->meta.graph_pages);
-	}
-	view->meta.graph_pages++;
-}
-
-/*
  * Give out another graph page, unless another backend just did: then the caller
  * tries that one first.
  */
@@ -330,19 +311,9 @@ AddGraphPage(PipeannIndexView *view)
 	PipeannMetaUpdate update;
 	PipeannMeta *meta;
 	uint32		seen = view->meta.graph_pages;
-	bool		full = IsFull(&view->meta);
 
-	if (view->next)
-	{
-		AddNextPage(view);
-		return;
-	}
-	if (full)
-	{
+	if (IsFull(&view->meta))
 		PipeannFreeReserve(view->index, view->meta.extents + 1);
-		LockPage(view->index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
-		PipeannExtentEmptyNext(view->index);
-	}
 	PipeannMetaBegin(view->index, &update);
 	meta = update.meta;
 	if (meta->graph_pages != seen)
@@ -356,35 +327,7 @@ AddGraphPage(PipeannIndexView *view)
 		PipeannMetaEnd(&update);
 		PIPEANN_PAUSE("page-given-out");
 	}
-	if (full)
-		UnlockPage(view->index, PIPEANN_EXTENT_LOCK, ExclusiveLock);
 	PipeannRefreshView(view);
-}
-
-/*
- * Empty the pages of the packing that is being made from this one on, as far as the file
- * has them: a failed attempt may have written them, or they are of a former packing.
- */
-void
-PipeannEmptyPages(PipeannIndexView *next, uint32 from)
-{
-	const PipeannLayout *l = &next->meta.layout;
-	uint32		per_extent = PipeannGraphPagesPerExtent(l);
-	BlockNumber blocks = RelationGetNumberOfBlocks(next->index);
-
-	for (uint32 i = from / per_extent; i < next->map->count[PIPEANN_GRAPH]; i++)
-	{
-		BlockNumber first = next->map->extents[PIPEANN_GRAPH][i] *
-			PIPEANN_EXTENT_BLOCKS + 1;
-		BlockNumber end = Min(first + PIPEANN_EXTENT_USABLE, blocks);
-		uint32		used = Max(from, i * per_extent) - i * per_extent;
-
-		for (BlockNumber blkno = first + used * l->node_pages; blkno < end; blkno++)
-		{
-			CHECK_FOR_INTERRUPTS();
-			PipeannEmptyBlock(next->index, blkno);
-		}
-	}
 }
 
 /*

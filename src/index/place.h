@@ -24,21 +24,8 @@ typedef struct PipeannPageUpdate
 typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
 									   void *arg);
 
-/*
- * Inserts and packings keep a tenth of the slots free, which let a node join near ones:
- * nodes do not move until the next packing.
- */
+/* Inserts keep a tenth of the slots free, which let a node join near ones. */
 #define PIPEANN_WANTED_FILL 0.9
-
-/*
- * Slots of a page to fill when the graph is packed anew. Of two or three, one would be far
- * more than a tenth: these pages are filled, as a build fills them.
- */
-static inline int
-PipeannWantedFill(const PipeannLayout *l)
-{
-	return (int) (PIPEANN_WANTED_FILL * l->slots_per_page + 0.5);
-}
 
 /* Whether the index has as many free slots as inserts need, or more. */
 static inline bool
@@ -70,7 +57,6 @@ PipeannLockGraphPage(const PipeannIndexView *view, uint32 page, int lockmode,
 /* place.c */
 extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
 							   const PipeannSlot *slot);
-extern void PipeannEmptyPages(PipeannIndexView *next, uint32 from);
 extern void PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 							 PipeannPageUpdate *update);
 extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,

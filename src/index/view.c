@@ -38,9 +38,9 @@ PipeannSetStatus(uint8 set, uint8 clear)
 }
 
 /*
- * Whether inserters that wait for an autovacuum worker, or one that acts as such, may
- * cancel it, as they do after deadlock_timeout. The end of its transaction, of whatever
- * kind, makes it cancellable again.
+ * Whether inserters that wait for an autovacuum worker may cancel it, as they do after
+ * deadlock_timeout. The end of its transaction, of whatever kind, makes it cancellable
+ * again.
  */
 static void
 SetCancellable(bool cancellable)
@@ -211,7 +211,7 @@ PipeannPeekView(PipeannIndexView *view, Relation index)
 }
 
 /*
- * Read the metapage again and follow it. After a retraining the view gets
+ * Read the metapage again and follow it. After new codes were made the view gets
  * another cache, and pointers into the former one are invalid; that does not
  * happen while the caller holds the metapage's heavyweight lock.
  */
@@ -223,106 +223,23 @@ PipeannRefreshView(PipeannIndexView *view)
 }
 
 /*
- * A view of the packing that is being made, for who makes it: its graph pages are
- * those of kind NEXT_GRAPH, behind those of kind FREE if it is to use these. It has none
- * yet.
- */
-void
-PipeannViewNext(const PipeannIndexView *view, const PipeannLayout *l,
-				bool reuse, PipeannIndexView *next)
-{
-	memset(next, 0, sizeof(*next));
-	next->index = view->index;
-	next->context = view->context;
-	next->next = true;
-	next->reuse = reuse;
-	next->meta = view->meta;
-	next->meta.layout = *l;
-	next->meta.flags &= ~PIPEANN_META_HAS_FREE;
-	next->meta.graph_pages = 0;
-	next->meta.nodes = 0;
-	PipeannRefreshNext(next);
-}
-
-/* Read the extent map again. */
-void
-PipeannRefreshNext(PipeannIndexView *next)
-{
-	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
-	PipeannExtentMap *map = &next->own_map;
-	uint32		reused;
-	uint32		added;
-
-	PipeannMetaRead(next->index, meta);
-	PipeannExtentMapFree(map);
-	PipeannExtentMapLoad(next->index, meta, next->context, map);
-	reused = next->reuse ? map->count[PIPEANN_FREE] : 0;
-	added = map->count[PIPEANN_NEXT_GRAPH];
-	map->count[PIPEANN_GRAPH] = reused + added;
-	map->extents[PIPEANN_GRAPH] =
-		repalloc_huge(map->extents[PIPEANN_GRAPH],
-					  mul_size(Max(reused + added, 1), sizeof(uint32)));
-	memcpy(map->extents[PIPEANN_GRAPH], map->extents[PIPEANN_FREE],
-		   reused * sizeof(uint32));
-	memcpy(map->extents[PIPEANN_GRAPH] + reused, map->extents[PIPEANN_NEXT_GRAPH],
-		   added * sizeof(uint32));
-	next->map = map;
-	next->meta.extents = meta->extents;
-	next->meta.kind_extents[PIPEANN_GRAPH] = map->count[PIPEANN_GRAPH];
-	pfree(meta);
-}
-
-/*
  * Looks at the present map and leaves the view as it is: searches hold
  * pointers into its cache, and this is rare.
  */
 static BlockNumber
 LaterBlock(const PipeannIndexView *view, uint32 page)
 {
-	const PipeannLayout *l = &view->meta.layout;
-	uint32		per_extent = PipeannGraphPagesPerExtent(l);
 	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
 	PipeannExtentMap map;
 	BlockNumber blkno = InvalidBlockNumber;
 
 	PipeannMetaRead(view->index, meta);
 	PipeannExtentMapLoad(view->index, meta, CurrentMemoryContext, &map);
-	if (meta->packings == view->meta.packings)
-	{
-		if (page < meta->graph_pages)
-			blkno = PipeannGraphBlock(&map, l, page);
-	}
-	else if (view->map->count[PIPEANN_GRAPH] > 0)
-	{
-		/* the former packing's extents are where its first one is */
-		for (uint32 i = 0; i < map.count[PIPEANN_FREE]; i++)
-			if (map.extents[PIPEANN_FREE][i] ==
-				view->map->extents[PIPEANN_GRAPH][0])
-				blkno = PipeannExtentBlock(&map, PIPEANN_FREE,
-										   i * per_extent + page, per_extent,
-										   l->node_pages);
-	}
+	if (page < meta->graph_pages)
+		blkno = PipeannGraphBlock(&map, &view->meta.layout, page);
 	PipeannExtentMapFree(&map);
 	pfree(meta);
 	return blkno;
-}
-
-/* Errors if the view's layout may have been replaced and its pages used again. */
-void
-PipeannCheckPacking(const PipeannIndexView *view)
-{
-	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
-	uint32		reusable;
-
-	PipeannMetaRead(view->index, meta);
-	reusable = meta->reusable;
-	pfree(meta);
-	if (reusable > view->meta.packings)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("index \"%s\" was packed anew while it was read",
-						RelationGetRelationName(view->index)),
-				 errhint("Run the query again.")));
 }
 
 /*
@@ -338,10 +255,7 @@ PipeannViewBlock(const PipeannIndexView *view, uint32 page)
 	if (blkno == InvalidBlockNumber)
 		blkno = LaterBlock(view, page);
 	if (blkno == InvalidBlockNumber)
-	{
-		PipeannCheckPacking(view);
 		PipeannCorrupted(view->index, "lacks graph page %u", page);
-	}
 	return blkno;
 }
 

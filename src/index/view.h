@@ -9,8 +9,6 @@
 #include "storage/storage.h"
 #include "utils/rel.h"
 
-typedef struct PipeannChanges PipeannChanges;
-
 /* What scans, inserts and SQL functions need to search an index. */
 typedef struct PipeannIndexView
 {
@@ -22,10 +20,6 @@ typedef struct PipeannIndexView
 	PipeannCache *cache;		/* NULL if the index has no codes */
 	uint64		build_id;		/* of the cache */
 	PipeannCodes codes;
-	PipeannChanges *changes;	/* to be noted by an insert while the index is
-								 * packed anew, else NULL */
-	bool		next;			/* it is of a packing that is being made, */
-	bool		reuse;			/* which uses the extents of former ones first */
 } PipeannIndexView;
 
 /* Ids are below this. */
@@ -43,14 +37,11 @@ PipeannViewPages(const PipeannIndexView *view)
 								  view->meta.graph_pages);
 }
 
-/*
- * In which buffers its graph pages were seen last, and found sound; NULL if nobody notes it.
- * (Of a packing that is being made pages have other numbers.)
- */
+/* In which buffers its graph pages were seen last, and found sound; NULL if nobody notes it. */
 static inline PipeannPageUses *
 PipeannViewUses(const PipeannIndexView *view)
 {
-	return view->cache == NULL || view->next ? NULL : view->cache->hot.table;
+	return view->cache == NULL ? NULL : view->cache->hot.table;
 }
 
 /*
@@ -72,12 +63,7 @@ extern void PipeannOpenView(PipeannIndexView *view, Relation index);
 extern void PipeannOpenViewAnyhow(PipeannIndexView *view, Relation index);
 extern void PipeannPeekView(PipeannIndexView *view, Relation index);
 extern void PipeannRefreshView(PipeannIndexView *view);
-extern void PipeannViewNext(const PipeannIndexView *view,
-							const PipeannLayout *l, bool reuse,
-							PipeannIndexView *next);
-extern void PipeannRefreshNext(PipeannIndexView *next);
 extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
-extern void PipeannCheckPacking(const PipeannIndexView *view);
 extern Relation PipeannOpenIndex(Oid relid);
 
 /* codebook.c */

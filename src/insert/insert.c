@@ -27,11 +27,10 @@
 /* A new node, or a row that joins the one that a search has found. */
 
 /*
- * If retraining fails, by statement_timeout for example, the next inserts must
- * not fail as well: one new node in so many tries again, and a row that joins
- * a node never does.
+ * One new node in this many looks at how the index has grown. If making codes fails, by
+ * statement_timeout for example, the next inserts must not fail as well.
  */
-#define RETRAIN_EVERY 256
+#define KEEP_UP_EVERY 256
 
 /* Memory for inserting a row, mostly vectors of neighbours: of so many, within these. */
 #define ROW_VECTORS 1024
@@ -370,7 +369,7 @@ JoinEqual(InsertState *state)
 	return true;
 }
 
-/* Insert a row with vector x[dim]. Returns whether to retrain now. */
+/* Insert a row with vector x[dim]. Returns whether to look at how the index has grown. */
 static bool
 InsertVector(PipeannIndexView *view, const float *x, double norm,
 			 const PipeannRow *row)
@@ -401,8 +400,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	if (set == NULL)
 		set = FindCandidates(&state, NULL);
 	WriteNewNode(&state, set);
-	return state.nodes > 0 && state.nodes % RETRAIN_EVERY == 0 &&
-		PipeannIsOutgrown(&view->meta);
+	return state.nodes > 0 && state.nodes % KEEP_UP_EVERY == 0;
 }
 
 static MemoryContext row_context = NULL;
@@ -469,7 +467,7 @@ NoteLeftOut(Relation index)
 	PipeannMetaEnd(&update);
 }
 
-/* The view, and memory for retraining, are in the statement's own context. */
+/* The view, and memory for new codes, are in the statement's own context. */
 static void
 InsertValues(Relation heap, Relation index, Datum *values, bool *isnull,
 			 ItemPointer tid)
@@ -482,7 +480,7 @@ InsertValues(Relation heap, Relation index, Datum *values, bool *isnull,
 	double		norm = PipeannNorm(x, dim);
 	const PipeannRow *row;
 	PipeannIndexView view;
-	bool		outgrown;
+	bool		grown;
 
 	if (!PipeannIsIndexable(PipeannIndexMetric(index), norm))
 	{
@@ -492,13 +490,12 @@ InsertValues(Relation heap, Relation index, Datum *values, bool *isnull,
 	row = PipeannFormRow(&columns, values, isnull, tid);
 	LockPage(index, PIPEANN_METAPAGE, ShareLock);
 	PipeannOpenView(&view, index);
-	PipeannFollowChanges(&view);
 	MemoryContextSwitchTo(RowContext(context, dim));
-	outgrown = InsertVector(&view, x, norm, row);
+	grown = InsertVector(&view, x, norm, row);
 	MemoryContextSwitchTo(context);
 	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
-	if (outgrown)
-		PipeannRetrainSoon(heap, index, view.meta.build_id);
+	if (grown)
+		PipeannKeepUp(heap, index);
 }
 
 bool

@@ -344,7 +344,6 @@ ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
 	else if (found)
 		exact = PipeannExactVector(&view->meta, slot, x);
 	pfree(slot);
-	PipeannCheckPacking(view);
 	if (!found)
 		PipeannRowError(view->index, id);
 	return exact;
@@ -486,10 +485,7 @@ OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
 	only->id = id;
 	only->tid = row->tid;
 	if (PipeannRowIsOutOfLine(&only->view->meta.layout, row))
-	{
 		row = PipeannReadRow(only->view, row, false);
-		PipeannCheckPacking(only->view);
-	}
 	if (!PipeannDeformRow(only->columns.values, row, values, isnull))
 		PipeannRowError(only->view->index, id);
 	for (int i = only->columns.values->natts; i > vector; i--)
@@ -731,7 +727,6 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	PipeannScanContext *heeds = &state->heeds;
 	PipeannSearchParams params;
 
-	state->replica = RecoveryInProgress();
 	PipeannOpenView(&state->view, scan->indexRelation);
 	params = PipeannScanParams(&state->view.meta, RowsWanted(heeds));
 	state->query = ScanQuery(scan, l, &state->comparable);
@@ -908,8 +903,23 @@ FirstRun(PipeannScan *state)
 		PipeannSearchExact(state->search, PipeannViewPages(view));
 		state->exhausted = true;
 	}
-	if (state->replica)
-		PipeannCheckPacking(view);
+}
+
+/*
+ * On a replica nobody waits for old snapshots before an index made CONCURRENTLY is valid:
+ * it may lack rows that one of these sees.
+ */
+static void
+CheckIsOlder(Relation index, Snapshot snapshot)
+{
+	TransactionId made = HeapTupleHeaderGetXmin(index->rd_indextuple->t_data);
+
+	if (snapshot->takenDuringRecovery && XidInMVCCSnapshot(made, snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("index \"%s\" is newer than the snapshot of this transaction",
+						RelationGetRelationName(index)),
+				 errhint("Run the transaction again.")));
 }
 
 static void
@@ -925,6 +935,7 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 	/* a page that VACUUM has changed meanwhile may be used: see src/README */
 	if (!IsMVCCSnapshot(scan->xs_snapshot))
 		elog(ERROR, "non-MVCC snapshots are not supported with pipeann");
+	CheckIsOlder(scan->indexRelation, scan->xs_snapshot);
 
 	pgstat_count_index_scan(scan->indexRelation);
 #if PG_VERSION_NUM >= 180000

@@ -65,7 +65,6 @@ typedef struct PipeannScan
 	/* all from here on begins anew with each rescan */
 	bool		started;
 	bool		searched;		/* the search's first run is over */
-	bool		replica;		/* a packing may be replaced during the scan */
 	PipeannScanContext heeds;
 
 	PipeannIndexView view;

@@ -528,8 +528,6 @@ ContinueSearch(PipeannScan *state)
 		if (state->looked_at >= PipeannMostToLookAt(state) ||
 			!PipeannSearchRun(state->search))
 			state->exhausted = true;
-		if (state->replica)
-			PipeannCheckPacking(&state->view);
 	}
 	next = PipeannSearchPeek(state->search);
 	state->beyond = next == NULL ? PipeannStreamHasAll(state) : next->dist > state->most;
@@ -668,8 +666,6 @@ LoadExt(PipeannScan *state)
 	state->rows_left = PipeannChainRead(&state->view, &state->chain,
 										state->rows).n;
 	state->next_row = state->rows;
-	if (state->replica)
-		PipeannCheckPacking(&state->view);
 }
 
 /*

@@ -115,7 +115,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 								BLCKSZ);
 	values[n++] = Int32GetDatum((int32) meta->generation);
 	values[n++] = Int64GetDatum((int64) meta->trained_nodes);
-	values[n++] = BoolGetDatum(meta->changes_handle != DSM_HANDLE_INVALID);
+	values[n++] = BoolGetDatum(PipeannIsOutgrown(meta));
 	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_REPAIRING) != 0);
 	values[n++] = CStringGetTextDatum(PipeannDegreeText(meta));
 	values[n++] = Int64GetDatum(view.cache == NULL ? 0 :

@@ -7,13 +7,6 @@
 
 #include "storage/meta.h"
 
-/* Extents that a kind has; the number only grows within a layout. */
-static inline uint32
-PipeannExtentsInUse(const PipeannMeta *meta)
-{
-	return meta->extents - meta->kind_extents[PIPEANN_FREE];
-}
-
 /* Extents that the map is in, but for the entries in the metapage. */
 static inline uint32
 PipeannMapExtents(const PipeannMeta *meta)
@@ -106,12 +99,6 @@ PipeannPlainBlock(const PipeannExtentMap *map, PipeannKind kind,
 	return PipeannExtentBlock(map, kind, ordinal, PIPEANN_EXTENT_USABLE, 1);
 }
 
-/*
- * Heavyweight page lock for giving out an extent of a former packing: to inserts, from
- * its emptying until the metapage gives it a kind, or to a new packing.
- */
-#define PIPEANN_EXTENT_LOCK 3
-
 /* extent.c */
 extern void PipeannExtentMapLoad(Relation index, const PipeannMeta *meta,
 								 MemoryContext context,
@@ -123,20 +110,7 @@ extern uint32 PipeannCountGraphPages(Relation index,
 									 uint32 graph_pages);
 extern void PipeannExtentAdd(Relation index, PipeannMeta *meta,
 							 PipeannKind kind);
-extern void PipeannExtentsReserve(Relation index, PipeannKind kind,
-								  uint64 count);
-extern void PipeannExtentsReserveMap(Relation index, uint32 unusable);
-extern uint32 PipeannExtentsMoveSoon(Relation index);
-extern void PipeannExtentsPut(Relation index, const PipeannExtentMap *map,
-							  PipeannMeta *meta);
-extern void PipeannExtentsMove(Relation index, const PipeannKind *to,
-							   uint32 unusable,
-							   PipeannMeta *meta);
-extern void PipeannExtentsMoved(PipeannMeta *meta, const PipeannMeta *moved);
-extern bool PipeannExtentsReuse(PipeannMeta *meta);
-extern void PipeannExtentEmptyNext(Relation index);
 extern Buffer PipeannGetBlock(Relation index, BlockNumber blkno);
-extern void PipeannEmptyBlock(Relation index, BlockNumber blkno);
 extern void PipeannStreamRead(Relation index, const PipeannExtentMap *map,
 							  PipeannKind kind, uint32 first, void *dst,
 							  Size length);
@@ -146,9 +120,5 @@ extern Buffer PipeannStreamPut(Relation index, const PipeannExtentMap *map,
 extern void PipeannStreamWrite(Relation index, const PipeannExtentMap *map,
 							   PipeannKind kind, uint32 first,
 							   const void *src, Size length, bool wal);
-
-/* shrink.c */
-extern bool PipeannCanShrink(Relation heap, Relation index);
-extern bool PipeannShrink(Relation heap, Relation index);
 
 #endif							/* PIPEANN_EXTENT_H */

@@ -8,6 +8,7 @@
 #include "base/pause.h"
 #include "storage/page.h"
 #include "access/generic_xlog.h"
+#include "datatype/timestamp.h"
 
 /* Fields of an entry of the extent map. */
 #define PIPEANN_MAP_ROOM 1400	/* in the metapage; tests use less of it */
@@ -119,25 +120,16 @@ typedef struct PipeannMeta
 	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* extents of kind MAP */
 	uint32		map[PIPEANN_MAP_ROOM];
 	PipeannDegree degree;		/* how m was chosen */
-	uint32		packings;		/* how often the graph was packed anew */
-	uint32		reusable;		/* extents of packings before this one may be
-								 * used again */
-	uint64		free_xid;		/* next full transaction id when the last
-								 * packing went out of use */
-	uint64		packed_nodes;	/* nodes when the graph was packed or built */
+	uint64		built_nodes;	/* nodes when the index was built */
+	uint64		came;			/* nodes inserted since */
+	TimestampTz reindex_after;	/* no automatic REINDEX before, after one that
+								 * has failed */
 	PipeannBuilt built;
 	uint32		removals;		/* odd while VACUUM removes rows; grows */
 	PipeannWidths widths;
 	double		strayed;		/* of nodes inserted since trained_nodes: sum
 								 * of (code error / code_error - 1) */
 	PipeannCurve curve;
-	uint32		changes_handle; /* of the memory where inserts note what they
-								 * change while the index is packed anew; may be
-								 * that of one who has failed */
-	uint64		changes_key;
-	uint32		moves;			/* how often extents were moved in the file */
-	uint64		came;			/* nodes inserted since the graph was packed or
-								 * built; less after a packing in vain */
 } PipeannMeta;
 
 StaticAssertDecl(BLCKSZ < 8192 ||

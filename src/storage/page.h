@@ -23,15 +23,13 @@
 /* Page and extent kinds. Stored on disk: never renumber. */
 typedef enum PipeannKind
 {
-	PIPEANN_FREE = 0,			/* extents of a former packing */
 	PIPEANN_META = 1,			/* block 0 */
-	PIPEANN_NEXT_GRAPH = 2,		/* extents of a packing not yet in use */
 	PIPEANN_GRAPH = 3,			/* nodes */
-	PIPEANN_CODES = 4,			/* PQ codes, by node id */
+	PIPEANN_CODES = 4,			/* PQ codes, by node id, of even generations */
 	PIPEANN_CODEBOOK = 5,		/* PQ centroids */
 	PIPEANN_ENTRY = 6,			/* entry graph */
 	PIPEANN_MAP = 7,			/* extent map past the metapage's part */
-	PIPEANN_CODES_ODD = 8		/* codes of odd generations */
+	PIPEANN_CODES_ODD = 8		/* those of odd generations */
 } PipeannKind;
 
 #define PIPEANN_NUM_KINDS 9

@@ -11,8 +11,6 @@
 #include <math.h>
 
 #include "access/relation.h"
-#include "access/xact.h"
-#include "access/xlog.h"
 #include "attributes/attributes.h"
 #include "base/pause.h"
 #include "base/planted.h"
@@ -677,8 +675,7 @@ MayShrink(const PipeannVacuum *v, const PipeannAttributes *a, uint32 id)
 }
 
 /*
- * Write anew the codes of nodes that lost rows, with the maintenance lock, so that codes
- * are not being made anew.
+ * Write anew the codes of nodes that lost rows.
  */
 static void
 ShrinkCodes(PipeannVacuum *v)
@@ -861,8 +858,6 @@ Vacuum(PipeannVacuum *v)
 	CleanChains(v);
 	if (HasWork(v, entry_dead))
 	{
-		/* retraining must not meet a freed slot that is used anew */
-		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 		RepairEntryGraph(v);
 		PIPEANN_PAUSE("vacuum-cleaned");
 		AwaitInserts(v);
@@ -870,7 +865,6 @@ Vacuum(PipeannVacuum *v)
 		FindLostParts(v);
 		PipeannVacuumRepairGraph(v);
 		ReleaseSlots(v);
-		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 		ereport(v->info->message_level,
 				(errmsg("index \"%s\": %llu nodes without rows freed, %u kept as entry points, %llu neighbor lists repaired, %llu nodes linked again, in %u passes",
 						RelationGetRelationName(v->view.index),
@@ -880,9 +874,7 @@ Vacuum(PipeannVacuum *v)
 	}
 	if (v->trimmed.count > 0 && HasAttributes(v))
 	{
-		LockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 		ShrinkCodes(v);
-		UnlockPage(v->view.index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock);
 	}
 	NoteDone(v, entry_dead);
 }
@@ -899,13 +891,14 @@ VacuumIndex(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	PipeannVacuum v = {.info = info,.stats = stats,.callback = callback,
 	.callback_state = callback_state};
 
-	LockPage(info->index, PIPEANN_REPACK_LOCK, ShareLock);
+	/* codes are not to be made meanwhile: it relies on those that there are */
+	LockPage(info->index, PIPEANN_MAINTENANCE_LOCK, ShareLock);
 	stats->estimated_count = false;
 	stats->num_index_tuples = 0;
 	stats->pages_deleted = 0;
 	stats->pages_free = 0;
 	Vacuum(&v);
-	UnlockPage(info->index, PIPEANN_REPACK_LOCK, ShareLock);
+	UnlockPage(info->index, PIPEANN_MAINTENANCE_LOCK, ShareLock);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }
@@ -932,33 +925,16 @@ RenewCurve(Relation index)
 	PipeannMetaRead(index, &meta);
 	if (meta.curve.queries > 0 || !PipeannCurveIsStale(&meta))
 		return;
-	/* after a packing that is being made it would be another */
-	if (!ConditionalLockPage(index, PIPEANN_REPACK_LOCK, ShareLock))
-		return;
 	PipeannCurveOfOwn(PipeannTeamAlone(), index);
-	UnlockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
 }
 
-/*
- * Give back the end of the file, as VACUUM does with the table's. A replica has the lock
- * that this takes until the transaction ends, and VACUUM may go on with other indexes for
- * hours: so a background worker does it when VACUUM has ended, if there is place for one.
- * In parallel mode the lock cannot be logged at all. A worker that packs what was
- * replaced gives back what that leaves, too.
- */
 static void
-PackAndGiveBack(Relation index)
+KeepUp(Relation index)
 {
-	bool		by_worker = IsInParallelMode() ||
-		(RelationNeedsWAL(index) && XLogStandbyInfoActive());
 	Relation	heap = relation_open(IndexGetRelation(RelationGetRelid(index), false),
 									 NoLock);
-	bool		shrink = PipeannCanShrink(heap, index);
-	bool		asked = PipeannPackSoon(index, shrink && by_worker);
 
-	if (shrink && !(by_worker && asked) && !IsInParallelMode())
-		while (PipeannShrink(heap, index))
-			CHECK_FOR_INTERRUPTS();
+	PipeannKeepUp(heap, index);
 	relation_close(heap, NoLock);
 }
 
@@ -969,7 +945,7 @@ pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 
 	if (info->analyze_only)
 		return stats;
-	PipeannRetrain(info->index, PIPEANN_BY_VACUUM);
+	KeepUp(info->index);
 	if (stats == NULL)
 	{
 		stats = palloc0(sizeof(IndexBulkDeleteResult));
@@ -984,7 +960,6 @@ pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	}
 	RenewCurve(info->index);
 	PipeannCacheLetGo();
-	PackAndGiveBack(info->index);
 	stats->num_pages = RelationGetNumberOfBlocks(info->index);
 	return stats;
 }

@@ -37,10 +37,10 @@ PipeannCheckRefresh(PipeannCheck *check)
 	PipeannRefreshView(view);
 	if (check->attributes != NULL)
 		PipeannAttributesUseHistogram(check->attributes, view->cache->histograms);
-	if (view->meta.packings != check->packings)
+	if (view->meta.build_id != check->build_id)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("index \"%s\" was packed anew while it was checked",
+				 errmsg("index \"%s\" got other codes while it was checked",
 						RelationGetRelationName(view->index)),
 				 errhint("Run pipeann_check() again.")));
 	check->pages = PipeannViewPages(view);

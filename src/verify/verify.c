@@ -133,9 +133,6 @@ CheckOtherPages(const PipeannCheck *check)
 			uint32		from = Min(i * per_extent, check->pages);
 			uint32		swept = Min(check->pages - from, per_extent);
 
-			/* extents of a layout that is no longer used, or not yet */
-			if (kind == PIPEANN_FREE || kind == PIPEANN_NEXT_GRAPH)
-				continue;
 			if (kind == PIPEANN_GRAPH)
 				CheckExtent(check, kind, extent, swept * l->node_pages,
 							per_extent * l->node_pages, blocks);
@@ -745,12 +742,12 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 
 	/* a replica cannot make others wait: see PipeannCheckRefresh() */
 	if (!RecoveryInProgress())
-		LockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
+		LockPage(index, PIPEANN_MAINTENANCE_LOCK, ShareLock);
 	PipeannOpenView(&check->view, index);
 	check->columns = PipeannIndexColumns(index);
 	if (check->view.cache != NULL)
 		check->attributes = PipeannAttributesOfView(&check->view);
-	check->packings = check->view.meta.packings;
+	check->build_id = check->view.meta.build_id;
 	check->nodes = palloc((Size) check->view.meta.layout.node_pages *
 						  PIPEANN_PAYLOAD);
 	check->codes = palloc(PIPEANN_PAYLOAD);
@@ -770,7 +767,7 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 	}
 	PipeannCheckTids(check, heapallindexed);
 	if (!RecoveryInProgress())
-		UnlockPage(index, PIPEANN_REPACK_LOCK, ShareLock);
+		UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ShareLock);
 }
 
 /* Run as the table's owner, for the index's expression and predicate. */

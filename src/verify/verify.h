@@ -31,7 +31,7 @@ typedef struct PipeannCheck
 	Relation	heap;
 	Snapshot	snapshot;		/* taken before the index was read */
 	PipeannIndexView view;
-	uint32		packings;		/* in the metapage at the start */
+	uint64		build_id;		/* in the metapage at the start */
 	BufferAccessStrategy strategy;
 	uint32		pages;			/* graph pages in the file */
 	uint32		ids;			/* on these pages */

@@ -46,13 +46,13 @@ MOST_README, MOST_COLUMNS = 150, 100
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 58100,
-    "functions of pipeann.so that are not static": 593,
-    "headers of src/": 74,
-    "words of src/README": 21452,
+    "lines of src/*/*.[ch]": 54600,
+    "functions of pipeann.so that are not static": 556,
+    "headers of src/": 72,
+    "words of src/README": 18400,
     "fields of PipeannSearch": 66,
     "fields of PipeannScan": 43,
-    "fields of PipeannMeta": 43,
+    "fields of PipeannMeta": 35,
 }
 # Functions whose parameters PostgreSQL has chosen.
 CALLBACKS = {"pipeanncostestimate", "pipeanninsert"}

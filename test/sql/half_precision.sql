@@ -134,7 +134,7 @@ SELECT pipeann_check('t_l2', true) = nodes FROM pipeann_index_info('t_l2');
 DELETE FROM t WHERE id > 20000;
 DROP INDEX t_l2;
 
--- an index that began empty stores floats, until it has enough to judge by
+-- an index that began empty stores floats
 TRUNCATE t;
 CREATE INDEX t_l2 ON t USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 24);
 INSERT INTO t (val) SELECT near(i, n, 32) FROM generate_series(1, 60) i, generate_series(0, 49) n;

@@ -127,7 +127,7 @@ SELECT count(*) FROM (SELECT id FROM t ORDER BY v <=> '[0,0,0,0,0,0,0,0,0,0,0,0,
 SELECT count(*) FROM (SELECT id FROM t ORDER BY v <=> NULL::vector LIMIT 10) s;
 DROP TABLE t;
 
--- an index that begins empty and grows: it gets codes, another storage, another layout
+-- an index that begins empty and grows: it gets codes
 CREATE TABLE t (id int, title text, v vector(32));
 CREATE INDEX t_v ON t USING pipeann (v vector_ip_ops) INCLUDE (id, title) WITH (m = 4, ef_construction = 16);
 BEGIN;

@@ -93,7 +93,7 @@ SELECT id, val = (array_fill(0, ARRAY[255]) || 1e18::real)::vector AS same FROM 
 	ORDER BY val <-> (array_fill(0, ARRAY[255]) || 1e18::real)::vector LIMIT 1;
 SELECT pipeann_check('t_v', true) = nodes AS whole FROM pipeann_index_info('t_v');
 
--- an index that begins empty: the storage is chosen with its codes
+-- an index that begins empty stores floats
 TRUNCATE t;
 DROP INDEX t_v;
 ALTER TABLE t ALTER val TYPE vector(512);

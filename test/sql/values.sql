@@ -90,7 +90,7 @@ SELECT storage, pipeann_check('t_v', true) > 0 AS sound, c.* FROM pipeann_index_
 DELETE FROM t WHERE id % 3 = 0;
 VACUUM t;
 SELECT storage, pipeann_check('t_v', true) > 0 AS sound, c.* FROM pipeann_index_info('t_v'), compare() c;
--- to one that was made empty, and learns its storage
+-- to one that was made empty
 TRUNCATE t;
 ALTER TABLE t ALTER v TYPE vector(4);
 SELECT fill(4, 1, 5200, '{0,1,2,3,4,5,6,7,8,9}') \g /dev/null

@@ -127,6 +127,8 @@ sub make_node
 	$node->append_conf('postgresql.conf', join "\n",
 		'log_statement = none',
 		'autovacuum = off',
+		# no verdict hangs on when a worker ends
+		'pipeann.auto_reindex = off',
 		'max_connections = 20',
 		'shared_buffers = 16MB',
 		'max_parallel_workers_per_gather = 0',
@@ -344,7 +346,7 @@ sub wait_until
 	return 1;
 }
 
-# Inserts that take an index past the line ask a worker for its codes, and do not wait.
+# An insert that takes an index past the line makes its codes, but does not wait for VACUUM to end.
 sub gets_codes
 {
 	my ($session, $index, $what) = @_;

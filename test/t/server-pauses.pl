@@ -97,12 +97,7 @@ my %points = (
 	'cache-load' => [ 'items', sub { return search(@_, 20) } ],
 	'retrain-trained' => [ 'grow', \&inserting ],
 	'retrain-announced' => [ 'grow', \&inserting ],
-	'retrain-written' => [ 'grow', \&inserting ],
-	'repack-packed' => [ 'grow', \&inserting ],
-	'repack-prepared' => [ 'grow', \&inserting ],
-	'repack-pages-written' => [ 'grow', \&inserting ],
-	'repack-caught-up' => [ 'grow', \&inserting ],
-	'repack-written' => [ 'grow', \&inserting ]);
+	'retrain-written' => [ 'grow', \&inserting ]);
 
 # What another session does meanwhile.
 my %others = (
@@ -124,7 +119,7 @@ my %others = (
 # Some take long, and are for where pages given out meanwhile matter: those of
 # overflow slots are not behind what was known then.
 my %where = (
-	'many vectors' => qr/^(repack|retrain)/,
+	'many vectors' => qr/^retrain/,
 	'many rows' => qr/^(metapage|insert-searched, equal|vacuum|scan-chain)/);
 
 # Sound, and rows are found by their own vectors: a sample, and the last ones.
@@ -219,7 +214,6 @@ sub meet
 	my $worker = session($node);
 	$worker->{backend} = $worker->backend;
 	$worker->rows("SET pipeann.pause_at = '" . ($point =~ s/,.*//r) . "'");
-	$worker->rows("SET maintenance_work_mem = '1MB'") if $point =~ /^retrain/;	# none for another layout
 	$worker->send($statement->($table, $source));
 	$fresh += 60 if $point eq 'page-given-out';
 	my $came = eval { wait_until($point, sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);
@@ -269,34 +263,6 @@ for my $point (grep { /$ONLY/ } sort keys %points)
 		my @problems = meet($point, $other);
 		is(join("\n", @problems), '', "$point, $other");
 	}
-}
-
-# While an inserter empties an extent of a former packing searches and other
-# inserts go on: nobody waits for the metapage.
-SKIP: {
-	skip 'another point', 5 if 'extent-emptied' !~ /$ONLY/;
-	my $control = session($node);
-	my $worker = session($node, timeout => 300);
-	my $large = images(6200, 28);	# few nodes to a page, so that extents are soon full
-
-	create_items($node, 'large_source', $large, index => '');
-	$node->safe_psql('postgres', 'CREATE TABLE large (id int, v vector(784)); INSERT INTO large SELECT * FROM large_source WHERE id <= 4095;'
-		. "CREATE INDEX large_v ON large USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 20, storage = float2);");
-	$node->safe_psql('postgres', 'INSERT INTO large SELECT * FROM large_source WHERE id = 4096');	# the new packing
-	$control->rows("SELECT pg_advisory_lock($KEY)");
-	$worker->rows("SET pipeann.pause_at = 'extent-emptied'");
-	$worker->send('DO $$ BEGIN FOR i IN 4097 .. 6199 LOOP INSERT INTO large SELECT * FROM large_source WHERE id = i; COMMIT; END LOOP; END $$');
-	my $came = eval { wait_until('extent-emptied', sub { $worker->ready(0) || waits($control) }, 120) } && !$worker->ready(0);
-	ok($came, 'an extent of a former packing is used again');
-	my $session = session($node);
-	my $answer = $session->ask("SET statement_timeout = '20s'; SELECT id FROM large ORDER BY v <-> '$large->[99]' LIMIT 10");
-	is($answer->{error}, undef, 'extent-emptied: a search goes on');
-	$answer = $session->ask('INSERT INTO large SELECT 10000, v FROM large_source WHERE id = 100');
-	is($answer->{error}, undef, 'extent-emptied: an insert goes on');
-	release($control);
-	is($worker->receive->{error}, undef, 'extent-emptied: the insert ends');
-	$_->close for $worker, $control, $session;
-	is($node->safe_psql('postgres', "SELECT pipeann_check('large_v', true) > 6000"), 't', 'extent-emptied: the index is whole');
 }
 
 # An index-only scan has found rows that are dead when VACUUM removes them, and says

@@ -150,35 +150,6 @@ is($there->row('SELECT count(*) FROM elements e, LATERAL (SELECT n.v <-> e.v AS 
 	0, 'each of them is its own nearest there');
 $there->rows('RESET enable_seqscan');
 
-# A cursor on the replica in a layout that goes out of use, and whose pages are
-# used again, if the replica does not tell the primary of its snapshots.
-sub cursor_in_former_packing
-{
-	my ($feedback) = @_;
-
-	$replica->safe_psql('postgres', "ALTER SYSTEM SET hot_standby_feedback = $feedback");
-	$replica->reload;
-	change('DROP TABLE IF EXISTS laid; CREATE TABLE laid (id serial, v vector(49));'
-		. "CREATE INDEX packed_v ON laid USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40);"
-		. 'INSERT INTO laid (v) SELECT v FROM source, generate_series(1, 3000) WHERE source.id = 1;'
-		. 'INSERT INTO laid (v) SELECT v FROM source WHERE id BETWEEN 2 AND 4000');
-	$there->rows("BEGIN; DECLARE c CURSOR FOR SELECT id FROM laid ORDER BY v <-> '$vectors->[0]'");
-	is(scalar($there->rows('FETCH 5 FROM c')), 5, 'a cursor on the replica');
-	sleep 2 if $feedback eq 'on';		# wal_receiver_status_interval is 1 s
-	change("INSERT INTO laid (v) SELECT v FROM source WHERE id BETWEEN $_ AND $_ + 999") for 4001, 5001, 6001, 7001, 8001, 9001;
-	cmp_ok(info($here, 'packed_v', 'generation'), '>', 0, 'another layout on the primary');
-	my $answer = $there->ask('FETCH 2995 FROM c');
-	$there->rows('ROLLBACK');
-	return $answer;
-}
-$replica->append_conf('postgresql.conf', 'wal_receiver_status_interval = 1s');
-my $answer = cursor_in_former_packing('on');
-is_deeply([ $answer->{error}, scalar @{ $answer->{rows} || [] } ], [ undef, 2995 ], 'feedback: the cursor goes on in it');
-$answer = cursor_in_former_packing('off');
-is($answer->{state}, '40001', 'no feedback: the cursor ends, as its pages are used again');
-like($answer->{error}, qr/packed anew/, 'and says so');
-change('DROP TABLE laid');
-
 # dropped and rebuilt under the replica's eyes
 change('REINDEX INDEX grow_v');
 same_as_primary('reindexed', 'grow');

@@ -358,38 +358,7 @@ sub test_cluster
 	return;
 }
 
-# A worker makes no packing without the nodes of a damaged page, whatever the database's
-# setting says: VACUUM, which comes by none, asks for it.
-sub test_packing
-{
-	my $vector = 'ARRAY(SELECT hashint8(i * 8 + j) & 1023 FROM generate_series(1::int8, 8) j)::vector(8)';
-	my $node = make_node('packing', conf => 'fsync = off');
-	leave_unchecked($node);
-	$node->safe_psql('postgres', "CREATE TABLE swapped AS SELECT i AS id, $vector AS v FROM generate_series(1::int8, 12000) i; "
-		. 'CREATE INDEX swapped_v ON swapped USING pipeann (v vector_l2_ops) WITH (m = 4, ef_construction = 16); DELETE FROM swapped WHERE id % 4 = 1');
-	$node->safe_psql('postgres', 'VACUUM swapped');
-	$node->safe_psql('postgres', "INSERT INTO swapped SELECT i, $vector FROM generate_series(20001::int8, 23000) i; ALTER DATABASE postgres SET zero_damaged_pages = on");
-	my $path = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('swapped_v')");
-	$node->stop;
-	open my $file, '+<:raw', $path or die "$path: $!";
-	seek $file, 77 * $BLOCK, 0;
-	print $file "\xff" x 20;
-	close $file;
-	$node->start;
-	my $from = length log_text($node);
-	my $session = session($node, settings => 'SET zero_damaged_pages = off');
-	is($session->ask('VACUUM swapped')->{error}, undef, 'a damaged page: VACUUM that does not come by it');
-	ok(eval { wait_until('the worker', sub { log_text($node, $from) =~ /ERROR:  invalid page in block 77|zeroing out page/ }, 60) }, 'a damaged page: a worker comes by it');
-	ok(eval { wait_until('its end', sub { !$session->row("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pipeann packing'") }, 60) }, 'a damaged page: and ends');
-	is(info($session, 'swapped_v', 'generation'), 0, 'a damaged page: there is no packing without it');
-	like($session->ask("SELECT pipeann_check('swapped_v')")->{error}, qr/invalid page in block 77/, 'a damaged page: and it is reported still');
-	$session->close;
-	$node->stop;
-	return;
-}
-
 test_cluster('no checksums', small_node('plain', no_checksums()));
 test_cluster('checksums', small_node('sums', '-k'));
-test_packing();
 
 done_testing();

@@ -147,40 +147,30 @@ SKIP:
 	is(info($session, 'grow_v', 'has_codes'), 't', 'switch to codes: done when there is room');
 	all_right('switch to codes, room again', 'grow', 4500);
 
-	# VACUUM has a worker pack replaced rows, which fails alone, and gives back what it took
+	# a worker that rebuilds an outgrown index fails alone, and leaves nothing
 	$session->close;
-	$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+	$node->append_conf('postgresql.conf', "max_worker_processes = 8\npipeann.auto_reindex = on");
 	$node->stop;
 	$faults->start($node);
 	$session = session($node, settings => 'SET pipeann.ef_search = 300');
+	$session->rows('ALTER SYSTEM SET pipeann.auto_reindex = off');
+	$node->reload;
 	fill('swapped', 5000);
 	my $from = length log_text($node);
-	$session->rows('DELETE FROM swapped WHERE id <= 1200; INSERT INTO swapped SELECT * FROM source WHERE id BETWEEN 5001 AND 6200; CHECKPOINT');
-	$size = $session->row("SELECT pg_relation_size('swapped_v')");
-	my $fails = sub {
-		my ($what) = @_;
-
-		is($session->ask('VACUUM swapped')->{error}, undef, "packing, $what: VACUUM ends well");
-		ok(eval { wait_until('the error', sub { log_text($node, $from) =~ /ERROR:  $no_space/ }, 60) }, "packing, $what: the worker's error is in the log");
-		ok(eval { wait_until('the worker', sub { !$session->row("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pipeann packing'") }, 60) }, "packing, $what: it ends");
-		is(info($session, 'swapped_v', 'generation'), 0, "packing, $what: there is no other");
-		cmp_ok($session->row("SELECT pg_relation_size('swapped_v')"), '<', $size + 1024 * 1024, "packing, $what: the file is as large as before");
-	};
-	$faults->set([ 'extend', file_of('swapped'), 'ENOSPC', 300, -1, 0 ]);
-	$fails->('file extended in part');
-	$from = length log_text($node);
-	$session->rows('VACUUM swapped');
-	select undef, undef, undef, 0.5;
-	unlike(log_text($node, $from), qr/ERROR/, 'packing: not tried again at once');
-	$session->rows('DELETE FROM swapped WHERE id BETWEEN 1201 AND 1500; INSERT INTO swapped SELECT * FROM source WHERE id BETWEEN 6201 AND 6500');
-	$fails->('with more rows');
+	$session->rows('DELETE FROM swapped WHERE id <= 2400; INSERT INTO swapped SELECT * FROM source WHERE id BETWEEN 5001 AND 7400');
+	my $oid = $session->row("SELECT 'swapped_v'::regclass::oid");
+	$faults->set([ 'extend', sub { "base/$database/" }->(), 'ENOSPC', 600, -1, 0 ]);
+	$session->rows('ALTER SYSTEM RESET pipeann.auto_reindex');
+	$node->reload;
+	wait_until('the setting', sub { $session->row('SHOW pipeann.auto_reindex') eq 'on' });
+	is($session->ask('VACUUM swapped')->{error}, undef, 'reindex: VACUUM ends well');
+	ok(eval { wait_until('the error', sub { log_text($node, $from) =~ /ERROR:  $no_space/ }, 120) }, "reindex: the worker's error is in the log");
+	ok(eval { wait_until('nothing left over', sub { $session->row('SELECT count(*) FROM pg_index WHERE NOT indisvalid') == 0 }, 120) }, 'reindex: nothing is left over');
+	is($session->row("SELECT 'swapped_v'::regclass::oid"), $oid, 'reindex: it is as it was');
 	$faults->clear;
-	all_right('packing failed', 'swapped', 5000);
-	$session->rows('DELETE FROM swapped WHERE id BETWEEN 1501 AND 1800; INSERT INTO swapped SELECT * FROM source WHERE id BETWEEN 6501 AND 6800; VACUUM swapped');
-	ok(eval { wait_until('a packing', sub { info($session, 'swapped_v', 'generation') > 0 }, 60) }, 'packing: done when there is room');
-	all_right('packed', 'swapped', 5000);
+	all_right('reindex failed', 'swapped', 5000);
 	$session->close;
-	$node->append_conf('postgresql.conf', 'max_worker_processes = 0');
+	$node->append_conf('postgresql.conf', "max_worker_processes = 0\npipeann.auto_reindex = off");
 	$node->stop;
 	$faults->start($node);
 	$session = session($node, settings => 'SET pipeann.ef_search = 300');
