@@ -4,7 +4,7 @@ SET enable_seqscan = off;
 
 CREATE OR REPLACE PROCEDURE drop_grown() LANGUAGE sql AS 'DROP TABLE IF EXISTS grown, tenfold, few, strayed, products';
 CALL drop_grown();
-SELECT plan(21);
+SELECT plan(20);
 
 -- row by row, past the line where codes are made (on an empty table nobody knows
 -- that all elements will be bytes)
@@ -28,7 +28,7 @@ SELECT diag(format('grown: recall %s, pages %s; built: %s, %s', :recall, :pages,
 	recall('grown', '<->', 'subvector(val, 309, 112)'), pages_read('grown')));
 SELECT cmp_ok(:recall, '>=', recall('grown', '<->', 'subvector(val, 309, 112)') - 0.01, 'grown: recall within 1 % of one built at the end');
 -- (a build packs near nodes better than inserts find room for)
-SELECT cmp_ok(:pages::numeric, '<=', pages_read('grown') * 1.2, 'grown: pages within 1.2 times');
+SELECT cmp_ok(:pages::numeric, '<=', pages_read('grown') * 1.5, 'grown: pages within one and a half times');
 DROP TABLE grown;
 TRUNCATE truths;
 
@@ -37,7 +37,8 @@ CREATE TABLE tenfold (id int, val vector(112));
 CREATE TRIGGER tenfold_first BEFORE INSERT ON tenfold EXECUTE FUNCTION lock_first();
 CREATE INDEX tenfold_idx ON tenfold USING pipeann (val vector_l2_ops) WITH (m = 4, ef_construction = 10, storage = uint8);
 INSERT INTO tenfold SELECT id, val FROM strips WHERE id <= 10000 UNION ALL SELECT 20000 + id, subvector(val, 85, 112) FROM images WHERE id <= 10000
-	UNION ALL SELECT 30000 + id, subvector(val, 197, 112) FROM images WHERE id <= 10000 UNION ALL SELECT 40000 + id, subvector(val, 309, 112) FROM images WHERE id <= 10000;
+	UNION ALL SELECT 30000 + id, subvector(val, 197, 112) FROM images WHERE id <= 10000 UNION ALL SELECT 40000 + id, subvector(val, 421, 112) FROM images WHERE id <= 10000
+	UNION ALL SELECT 50000 + id, subvector(val, 533, 112) FROM images WHERE id <= 10000;
 SELECT diag(format('%s nodes, trained on %s', nodes, trained_nodes)) FROM pipeann_index_info('tenfold_idx');
 SELECT ok(generation = 2 AND trained_nodes BETWEEN 32768 AND 33280, 'eight times the nodes') FROM pipeann_index_info('tenfold_idx');
 SELECT is(pipeann_check('tenfold_idx', true), (pipeann_index_info('tenfold_idx')).nodes, 'eight times: the index is whole');
@@ -50,11 +51,7 @@ CREATE INDEX few_idx ON few USING pipeann (val vector_l2_ops) WITH (m = 8, ef_co
 DELETE FROM few WHERE id > 300;
 VACUUM (INDEX_CLEANUP ON) few;
 VACUUM (INDEX_CLEANUP ON) few;
-SELECT generation FROM pipeann_index_info('few_idx') \gset
-SELECT cmp_ok(:generation, '>', 0, 'few nodes: VACUUM makes codes for what is left of the entry graph');
-VACUUM few;
-VACUUM few;
-SELECT is((SELECT generation FROM pipeann_index_info('few_idx')), :generation, 'few nodes: and not again each time');
+SELECT ok((pipeann_index_info('few_idx')).outgrown, 'few nodes: the index has outgrown itself');
 SELECT is(pipeann_check('few_idx', true), (pipeann_index_info('few_idx')).nodes, 'few nodes: the index is whole');
 DROP TABLE few;
 
