@@ -128,7 +128,7 @@ typedef struct PipeannBatonHead
 {
 	char		magic[4];
 	uint32		dim;
-	uint64		build_id;		/* of the packing that ids are of */
+	uint64		build_id;		/* of the index that ids are of */
 	uint32		ef;
 	uint32		width;
 	uint32		n;				/* ids, */
