@@ -36,7 +36,7 @@ PipeannIsMetricOf(PipeannMetric metric, PipeannType type)
 		return metric == PIPEANN_HAMMING || metric == PIPEANN_JACCARD;
 	if (type == PIPEANN_SPARSEVEC_L1)
 		return metric == PIPEANN_SPARSE_L1;
-	return metric <= (type == PIPEANN_SPARSEVEC ? PIPEANN_COSINE : PIPEANN_L1);
+	return metric <= PIPEANN_L1;
 }
 
 /* Whether a number from a catalog or from disk is a metric's. */

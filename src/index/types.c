@@ -47,12 +47,22 @@ PipeannTypeByProc(Oid proc)
 	return (PipeannType) type;
 }
 
+/*
+ * In vectors of so few dimensions most elements are not zero, and roots do not tell how
+ * far they are from each other: by Manhattan distance their codes are compared by that.
+ */
+#define FEW_DIMENSIONS 16
+
 PipeannType
 PipeannIndexType(Relation index)
 {
-	return PipeannTypeByProc(index_getprocid(index,
-											 PipeannVectorPosition(index) + 1,
-											 PIPEANN_TYPE_PROC));
+	int			position = PipeannVectorPosition(index);
+	PipeannType type = PipeannTypeByProc(index_getprocid(index, position + 1,
+														 PIPEANN_TYPE_PROC));
+
+	return type == PIPEANN_SPARSEVEC_L1 &&
+		TupleDescAttr(RelationGetDescr(index), position)->atttypmod <= FEW_DIMENSIONS ?
+		PIPEANN_SPARSEVEC : type;
 }
 
 /* Dimensions by a column's type modifier. Errors if it declares none. */
