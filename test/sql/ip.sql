@@ -52,7 +52,6 @@ SELECT id FROM t ORDER BY val <#> '[0,0,0,-1]' LIMIT 5;
 INSERT INTO t VALUES (5001, '[0,0,0,50]'), (5002, '[0,0,0,-50]');
 SELECT id FROM t ORDER BY val <#> '[0,0,0,1]' LIMIT 3;
 SELECT id FROM t ORDER BY val <#> '[0,0,0,-1]' LIMIT 3;
-SELECT id FROM t ORDER BY val <#> '[0,1,0,-1]' LIMIT 1;
 DROP TABLE t;
 
 -- rows of length zero only
