@@ -646,8 +646,8 @@ IsLedTo(const PipeannVacuum *v, uint32 id, const PipeannKey *near, int n)
 }
 
 /*
- * Make an edge, in place of the last one of a full list that leads to a node with many.
- * False if there is none, or the list is being changed.
+ * Make an edge if there is none, in place of the last one of a full list that leads to a node
+ * with many. False if all lead to nodes with few, or the list is being changed.
  */
 static bool
 AddEdge(PipeannVacuum *v, uint32 from, uint32 id)
@@ -658,12 +658,16 @@ AddEdge(PipeannVacuum *v, uint32 from, uint32 id)
 	int			place;
 
 	PipeannSlotCopy(&v->view, from, change.seen);
+	if (!PipeannSlotIsNode(change.seen))
+		return false;
 	change.n = place = PipeannSlotDegree(l, change.seen);
+	if (PipeannListHas(list, place, id))
+		return true;
 	if (place == l->max_degree)
 		for (place--; place >= 0; place--)
 			if (list[place] < v->ids && !HasFew(v, list[place]))
 				break;
-	if (place < 0 || !PipeannSlotIsNode(change.seen))
+	if (place < 0)
 		return false;
 	change.list = palloc(l->max_degree * sizeof(uint32));
 	memcpy(change.list, list, change.n * sizeof(uint32));
