@@ -68,9 +68,6 @@ VACUUM ANALYZE far_off;
 UPDATE pg_class SET reltuples = reltuples * 10 WHERE relname = 'far_off';
 EXPLAIN (COSTS OFF) SELECT id FROM far_off ORDER BY v <#> '[942,952,975,952,973,993,959,915]' LIMIT 7000;
 SELECT count(*) FROM (SELECT id FROM far_off ORDER BY v <#> '[942,952,975,952,973,993,959,915]' LIMIT 7000) s;
-SET pipeann.rewrite_plans = off;
-SELECT count(*) < 6700 AS fewer FROM (SELECT id FROM far_off ORDER BY v <#> '[942,952,975,952,973,993,959,915]' LIMIT 7000) s;
-RESET pipeann.rewrite_plans;
 -- all that are as far as the last one, where nothing but a scan of ours is left
 SET enable_sort = off;
 EXPLAIN (COSTS OFF) SELECT id FROM far_off ORDER BY v <#> '[942,952,975,952,973,993,959,915]' FETCH FIRST 7000 ROWS WITH TIES;
