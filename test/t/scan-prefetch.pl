@@ -155,42 +155,6 @@ for my $block (@two)
 		. ' AND id NOT IN (' . join(',', map { (split /\|/)[0] } @true) . ') LIMIT 1)');
 }
 is(search_only('two pages changed'), 2, 'those that not all see');
-# Vectors in TOAST that the index has only rounded: when that of a row is wanted, those
-# of the rows whose pages were asked for are.
-$node->safe_psql('postgres', 'DROP TABLE items');
-create_items($node, 'large', images(4200, 28), index => 'USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 32, storage = float2)');
-my $toast = $node->safe_psql('postgres', "SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE relname = 'large'");
-
-# How many pages of TOAST are asked for while a session fetches so many rows, with
-# nothing in memory but what its last scan, of so many rows, has brought in.
-sub search_large
-{
-	my ($selected, $before, $rows) = @_;
-
-	$node->stop;
-	$faults->start($node);
-	my $session = session($node);
-	my ($target, $other) = $session->rows('SELECT v FROM large WHERE id IN (7, 2000) ORDER BY id');
-	$selected =~ s/target/'$target'/;
-	$session->rows("SELECT id FROM large ORDER BY v <-> '$other' LIMIT $before");
-	$faults->set([ 'advise', $toast, 'short' ]);
-	$session->rows("BEGIN; DECLARE c CURSOR FOR SELECT id, $selected AS x FROM large ORDER BY v <-> '$target' LIMIT 10");
-	my @rows = $session->rows("FETCH $rows FROM c");
-	my ($asked) = $faults->clear;
-	my @exact = $session->rows("ROLLBACK; SET LOCAL enable_indexscan = off; SELECT id, $selected AS x FROM large ORDER BY v <-> '$target' LIMIT $rows");
-	is("@rows", "@exact", "$rows of 10 rows after $before: the right answer");
-	$session->close;
-	return $asked;
-}
-
-is(search_large('1', 10, 10), 0, 'no vector wanted, none asked for');
-for my $selected ('v <-> target', 'v')
-{
-	cmp_ok(search_large($selected, 10, 1), '>=', 7, 'those of nine rows, when the first is wanted');
-	is(search_large($selected, 1, 1), 0, 'of none, if one row is likely to be all');
-	cmp_ok(search_large($selected, 1, 2), '>=', 6, 'of eight when there is a second');
-}
-
 $node->stop;
 is(scalar crash_lines($node), 0, 'no process crashed');
 done_testing();
