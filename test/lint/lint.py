@@ -46,13 +46,13 @@ MOST_README, MOST_COLUMNS = 150, 100
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 54600,
-    "functions of pipeann.so that are not static": 556,
-    "headers of src/": 72,
-    "words of src/README": 16700,
-    "fields of PipeannSearch": 66,
-    "fields of PipeannScan": 43,
-    "fields of PipeannMeta": 35,
+    "lines of src/*/*.[ch]": 51692,
+    "functions of pipeann.so that are not static": 532,
+    "headers of src/": 71,
+    "words of src/README": 16652,
+    "fields of PipeannSearch": 57,
+    "fields of PipeannScan": 36,
+    "fields of PipeannMeta": 34,
 }
 # Functions whose parameters PostgreSQL has chosen.
 CALLBACKS = {"pipeanncostestimate", "pipeanninsert"}
