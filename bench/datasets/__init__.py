@@ -23,7 +23,7 @@ from sparse import Sparse
 from wire import COLUMNS, SPARSEVEC, VECTOR
 
 # name: module
-NAMED = {"fashion": "fashion", "glove100": "glove100", "minilm": "minilm", "sift": "sift",
+NAMED = {"fashion": "fashion", "glove": "glove50", "glove100": "glove100", "minilm": "minilm", "sift": "sift",
          "siftdense": "siftdense", "groups": "groups", "tenants": "tenants",
          "minilm1536": "minilm1536", "texts": "texts"}
 SPARSE = ["texts"]      # in columns of sparsevec alone

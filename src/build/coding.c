@@ -553,7 +553,7 @@ NextEntryFirst(const PipeannMeta *meta, uint32 count)
 }
 
 /*
- * Choose the nodes of the entry graph: one of every so many ids, so that they are
+ * Choose the nodes of the entry graph: one of every N ids, so that they are
  * spread over pages and so over space. Returns how many.
  */
 static uint32

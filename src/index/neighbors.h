@@ -17,8 +17,8 @@
 typedef struct PipeannLinkSet
 {
 	int			n;
-	PipeannPairFn pair;			/* compares the vectors, */
-	int			dim;			/* of so many elements */
+	PipeannPairFn pair;			/* compares two of the vectors */
+	int			dim;			/* elements of each */
 	uint32	   *ids;			/* [n] */
 	float	   *dists;			/* [n] by the graph's measure */
 	bool		bytes;			/* vectors are bytes (PipeannToBytes()) */

@@ -131,8 +131,8 @@ typedef struct PipeannBatonHead
 	uint64		build_id;		/* of the index that ids are of */
 	uint32		ef;
 	uint32		width;
-	uint32		n;				/* ids, */
-	uint32		explored;		/* of which so many at the front are explored */
+	uint32		n;				/* number of ids */
+	uint32		explored;		/* number of these, at the front, that are explored */
 } PipeannBatonHead;
 
 #define PIPEANN_BATON_MAGIC "PBT\2"
