@@ -111,18 +111,6 @@ WantsRoom(const PipeannIndexView *view, const PipeannLinkSet *set, int before)
 		(before < NEAR_CANDIDATES || PipeannHasSpareSlots(view));
 }
 
-/* The slots of a graph page: the search's copy, or else one read into buffer. */
-static const char *
-PageAtHand(const PipeannIndexView *view, const PipeannSearch *search,
-		   uint32 page, char *buffer)
-{
-	const char *nodes = PipeannSearchPage(search, page);
-
-	if (nodes == NULL && PipeannGraphPageCopy(view, page, buffer))
-		nodes = buffer;
-	return nodes;
-}
-
 /*
  * The slot of candidate id, or NULL; with its page, if that is to be looked at for room. What
  * the search does not hold is read into buffer.
@@ -138,9 +126,10 @@ SlotAtHand(const PipeannIndexView *view, PipeannSearch *search, uint32 id,
 
 	if (slot != NULL)
 		return slot;
-	nodes = PageAtHand(view, search, page, buffer);
-	if (nodes == NULL)
+	nodes = PipeannSearchPage(search, page);
+	if (nodes == NULL && !PipeannGraphPageCopy(view, page, buffer))
 		return NULL;
+	nodes = nodes == NULL ? buffer : nodes;
 	if (wants_room && HasRoom(l, nodes))
 		set->roomy_page = page;
 	return PipeannSlotAt(l, nodes, PipeannIdSlot(l, id));
@@ -201,18 +190,24 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 	return set;
 }
 
+/* Candidates are numbered from the last one. */
 static float
 CandidateDistance(uint32 a, uint32 b, void *arg)
 {
 	const PipeannLinkSet *set = arg;
+	int			last = set->n - 1;
 
-	return SetDistance(set, set->vectors[a], set->vectors[b]);
+	return SetDistance(set, set->vectors[last - a], set->vectors[last - b]);
 }
 
 /*
  * Prune a set to a list of at most max ids, out[max], of which the first
  * `forced` stay, and fill it up to `fill` with the nearest that were dropped.
  * Returns its length.
+ *
+ * Pruning takes the lowest number of equally far candidates. That is the last one, so that of
+ * many vectors that rounding makes equal each leads to the one before: a list of the first
+ * would have no room for all.
  */
 static int
 PruneSet(const PipeannLinkSet *set, int forced, int max, int fill,
@@ -225,13 +220,13 @@ PruneSet(const PipeannLinkSet *set, int forced, int max, int fill,
 
 	for (int i = 0; i < set->n; i++)
 	{
-		numbers[i] = i;
+		numbers[i] = set->n - 1 - i;
 		dists[i] = set->dists[i];
 	}
 	n = PipeannRobustPrune(numbers, dists, set->n, &params,
 						   CandidateDistance, (void *) set, out);
 	for (int i = 0; i < n; i++)
-		out[i] = set->ids[out[i]];
+		out[i] = set->ids[set->n - 1 - out[i]];
 	pfree(numbers);
 	pfree(dists);
 	return n;
