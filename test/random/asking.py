@@ -8,7 +8,7 @@ from tables import FAR, Column
 
 # Vectors that come in groups far apart, how many there are, and so which one a row is in.
 GROUPS = {"apart": 2, "heaps": 5}
-RANGES = {"heaps": (-100, 100), "whole": (0, 250), "tiny": (0, 2), "signs": (0, 2), "direction": (0.1, 9), "far": (-200, 200)}
+RANGES = {"heaps": (-100, 100), "whole": (0, 250), "tiny": (0, 2), "signs": (0, 2), "direction": (0.1, 9), "far": (-200, 200), "spikes": (0, 8)}
 
 SHAPES = {"plain": 30, "prepared": 14, "cursor": 5, "cursor_dml": 2, "cursor_all": 2, "cte": 3, "cte_made": 3, "subquery": 4,
           "subquery_ordered": 3, "joined": 2, "inside": 3, "array": 3, "union": 3, "except": 2, "count": 6, "farthest": 3, "window": 1, "rank": 1,

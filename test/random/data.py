@@ -35,6 +35,13 @@ CREATE FUNCTION rq.far(i bigint, salt int, dim int) RETURNS vector LANGUAGE sql 
 	'SELECT array_agg((rq.h(i * 4096 + j, salt, 2001) - 1000) * (1 + rq.h(i, salt, 380)) / 1000.0)::vector FROM generate_series(1, dim) j';
 CREATE FUNCTION rq.scales(i bigint, salt int, dim int) RETURNS vector LANGUAGE sql IMMUTABLE AS
 	'SELECT array_agg((rq.h(i * 4096 + j, salt, 2001) - 1000) * (10::float8 ^ (rq.h(i, salt, 77) - 41)))::vector FROM generate_series(1, dim) j';
+CREATE FUNCTION rq.spikes(i bigint, salt int, dim int) RETURNS vector LANGUAGE sql IMMUTABLE AS
+	'SELECT array_agg((rq.h(i % 300 * 4096 + j, salt, 600) + rq.h(i * 4096 + j, salt + 5, 200)
+			+ CASE rq.h(i * 4096 + j, salt + 6, 16) WHEN 0 THEN rq.h(i * 4096 + j, salt + 7, 6000) - 3000 ELSE 0 END) / 100.0)::vector
+		FROM generate_series(1, dim) j';
+CREATE FUNCTION rq.sets(i bigint, salt int, dim int) RETURNS vector LANGUAGE sql IMMUTABLE AS
+	'SELECT array_agg((rq.h(i % 400 * 4096 + j, salt, 1000) < 20 + 2 * (i % 400) AND rq.h(i * 4096 + j, salt + 5, 1000) < 300 + rq.h(i, salt + 6, 700)
+			OR rq.h(i * 4096 + j, salt + 7, 100) = 0)::int)::vector FROM generate_series(1, dim) j';
 CREATE FUNCTION rq.thin(v vector, i bigint, salt int) RETURNS sparsevec LANGUAGE sql IMMUTABLE AS
 	'SELECT array_agg(CASE WHEN j <= 2 OR rq.h(i * 4096 + j, salt, 3) = 0 THEN x ELSE 0 END ORDER BY j)::vector::sparsevec
 		FROM unnest(v::real[]) WITH ORDINALITY AS u(x, j)';
@@ -148,6 +155,10 @@ VECTORS = {
     "far": "rq.far(i, {salt}, {dim})",
     # lengths from 1e-38 to 1e38, which no other type has
     "scales": "rq.scales(i, {salt}, {dim})",
+    # few large differences beside many small ones: the nearest by L1 are not those by L2
+    "spikes": "rq.spikes(i, {salt}, {dim})",
+    # sets of all sizes: the nearest by Jaccard are not those by Hamming
+    "sets": "rq.sets(i, {salt}, {dim})",
 }
 
 

@@ -76,9 +76,11 @@ class Table(Entry):
 
     def metrics(self):
         if self.type == "bit":
-            return ("hamming", "hamming", "jaccard")
+            return ("jaccard", "jaccard", "hamming") if self.vectors == "sets" else ("hamming", "hamming", "jaccard")
         # of other metrics the operators themselves lose squares of such numbers
-        return ("l2", "l1") if self.vectors == "scales" else ("l2", "l2", "ip", "cosine", "l1")
+        if self.vectors == "scales":
+            return ("l2", "l1")
+        return ("l1", "l1", "l1", "l2", "ip", "cosine") if self.vectors == "spikes" else ("l2", "l2", "ip", "cosine", "l1")
 
     def parts(self):
         """Relations that indexes of ours are made on, where one on the table is not enough."""
@@ -367,7 +369,7 @@ def other_index(rng, table, number):
 
 
 # Of big tables these have more than 4,096 different vectors, so that an index has codes.
-CODED = ("cloud", "apart", "apart", "heaps", "heaps", "whole", "signs", "far")
+CODED = ("cloud", "apart", "apart", "heaps", "heaps", "whole", "signs", "far", "spikes", "sets")
 
 
 def random_table(rng, size, salt, form=None):
@@ -383,6 +385,10 @@ def random_table(rng, size, salt, form=None):
     # an insert of such a length looks at all nodes: thousands of them outlast a statement's time
     if size == "big" and (vectors == "scales" or rng.random() < 0.85):
         vectors = rng.choice(CODED)
-    kind = rng.choice(("vector", "vector", "halfvec") + (("bit", "sparsevec") if form != "cells" else ())) if vectors != "scales" else "vector"
+    if vectors == "sets" and form == "cells":
+        vectors = "spikes"
+    # of vectors made for one metric
+    kind, dim = {"scales": ("vector", dim), "spikes": ("vector", 32 if size == "big" else dim), "sets": ("bit", 96 if size == "big" else dim)}.get(
+        vectors, (rng.choice(("vector", "vector", "halfvec") + (("bit", "sparsevec") if form != "cells" else ())), dim))
     return Table(form, columns, dim, vectors, rng.choice((0, 0, 0, 12, 40)), salt, rows, rng.random() < 0.6,
                  rng.choice((0, 0, 0, 100, 600)), rng.random() < 0.35 and form != "foreign", kind)
