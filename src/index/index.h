@@ -179,6 +179,15 @@ PipeannIsIndexable(PipeannMetric metric, double norm)
 	return metric != PIPEANN_COSINE || norm > 0;
 }
 
+/* The form in which whole vectors are compared: floats, unless they are bits or sparse. */
+static inline PipeannStorage
+PipeannWholeForm(const PipeannLayout *l)
+{
+	if (l->storage == PIPEANN_BITS)
+		return PIPEANN_BITS;
+	return PipeannIsSparse(l->storage) ? PipeannTypes[l->type].storage : PIPEANN_FLOAT4;
+}
+
 /* Dimensions of the indexed column. Errors if it declares none. */
 static inline int
 PipeannIndexDimensions(Relation index)

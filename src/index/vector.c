@@ -277,11 +277,11 @@ float
 PipeannWholeDistance(const PipeannLayout *l, const float *query, const float *x,
 					 float aux)
 {
-	PipeannStorage form = PipeannIsSparse(l->storage) ? PipeannTypes[l->type].storage :
-		PIPEANN_FLOAT4;
+	PipeannStorage form = PipeannWholeForm(l);
+	float		bits[2][PIPEANN_MAX_BITS / BITS_PER_BYTE / sizeof(float)];
 
-	return PipeannExactDistance(l, PipeannQueryFor(form, query, l->dim, NULL),
-								PipeannQueryFor(form, x, l->dim, NULL), form, aux);
+	return PipeannExactDistance(l, PipeannQueryFor(form, query, l->dim, bits[0]),
+								PipeannQueryFor(form, x, l->dim, bits[1]), form, aux);
 }
 
 /*

@@ -53,15 +53,6 @@ typedef struct Exact
 	int32	   *limit;			/* of half of the squared distance, the same */
 } Exact;
 
-/* The form in which vectors are compared: floats, unless they are bits or sparse. */
-static PipeannStorage
-FormOf(const PipeannLayout *l)
-{
-	if (l->storage == PIPEANN_BITS)
-		return PIPEANN_BITS;
-	return PipeannIsSparse(l->storage) ? PipeannTypes[l->type].storage : PIPEANN_FLOAT4;
-}
-
 /* Make x[dim], which is as long as that, fixed point. Returns half of its squared length. */
 static int32
 ToFixed(const Exact *e, const float *x, float scale, double length, int16 *out)
@@ -289,7 +280,7 @@ PipeannAnswerExactly(PipeannIndexView *view, PipeannAsked *asked, int n)
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannViewSource(view, &counters);
-	Exact		e = {.view = view,.asked = asked,.n = n,.form = FormOf(l)};
+	Exact		e = {.view = view,.asked = asked,.n = n,.form = PipeannWholeForm(l)};
 
 	e.queries = palloc(mul_size(Max(n, 1), sizeof(void *)));
 	e.width = PipeannFloats(l->storage, l->dim);

@@ -92,6 +92,18 @@ INSERT INTO t SELECT id + 20000, k, val FROM t WHERE id BETWEEN 10100 AND 10300 
 SELECT op, condition, f.* FROM unnest('{<~>,<%>}'::text[]) op, unnest('{true,k = 4}'::text[]) condition, found(op, condition) f ORDER BY 1, 2;
 SELECT pipeann_check('t_hamming', true) = pipeann_check('t_jaccard', true) AS same;
 SELECT pipeann_recall('t_hamming') > 0.95 AS hamming, pipeann_recall('t_jaccard') > 0.9 AS jaccard;
+
+-- rows that another index finds and that came after the map of rows: by their vectors in the table
+CREATE INDEX t_id ON t (id);
+ANALYZE t;
+SET enable_seqscan = off;
+SET enable_sort = off;
+SELECT op, f.* FROM unnest('{<~>,<%>}'::text[]) op, found(op, 'id BETWEEN 5000 AND 5100', 10) f ORDER BY 1;
+INSERT INTO t SELECT i, i % 9, noise(i, 77) FROM generate_series(5000, 5030) i;
+EXPLAIN (COSTS OFF) SELECT val FROM t WHERE id BETWEEN 5000 AND 5100 ORDER BY val <%> noise(6001, 77) LIMIT 10;
+SELECT op, f.* FROM unnest('{<~>,<%>}'::text[]) op, found(op, 'id BETWEEN 5000 AND 5100', 10) f ORDER BY 1;
+RESET enable_seqscan;
+RESET enable_sort;
 DROP TABLE t;
 
 -- what a build would take
