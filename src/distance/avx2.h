@@ -234,26 +234,4 @@ KeepRange(const uint8 *high, const uint8 *low, int n, uint16 from, uint16 to,
 		KeepNumbers(high, low, n, false, &range, mask);
 }
 
-AVX2 static void
-ToHalf(const float *x, int dim, void *out)
-{
-	int			i = 0;
-
-	for (; i + 8 <= dim; i += 8)
-		_mm_storeu_si128((__m128i *) ((uint16 *) out + i),
-						 _mm256_cvtps_ph(_mm256_loadu_ps(x + i),
-										 _MM_FROUND_TO_NEAREST_INT));
-	if (i < dim)
-	{
-		float		short_x[8] = {0};
-		uint16		half[8];
-
-		memcpy(short_x, x + i, (dim - i) * sizeof(float));
-		_mm_storeu_si128((__m128i *) half,
-						 _mm256_cvtps_ph(_mm256_loadu_ps(short_x),
-										 _MM_FROUND_TO_NEAREST_INT));
-		memcpy((uint16 *) out + i, half, (dim - i) * sizeof(uint16));
-	}
-}
-
 #endif							/* PIPEANN_AVX2_H */

@@ -2,13 +2,14 @@
  * kernels.h
  *		A set's functions for each storage, and its table; private to distance/.
  *
- * Each set's file includes this at its end. By then it has defined SET and
- * SET_NAME, and as KERNEL what a function for its instructions begins with.
- * Its FloatSum(), BytePair(), Centroids() and ToFloat() are always inlined, so
- * that storages are constants in them. A set that finds the nearest centroids
- * of vectors one by one defines ONE_BY_ONE, and NearestCentroid() in place of
- * CentroidNearest(). See struct PipeannKernels for what the functions do.
+ * Each set's file includes this at its end (by way of simd.h). By then it has defined SET
+ * and SET_NAME, and as KERNEL what a function for its instructions begins with. Its
+ * FloatSum(), BytePair(), Centroids() and ToFloat() are always inlined, so that storages
+ * are constants in them. See struct PipeannKernels for what the functions do.
  */
+#include "distance/pq_scan.h"
+#include "distance/sparse.h"
+
 #define QUERY_KERNEL(name, storage, term) \
 KERNEL static float \
 name(const void *q, const void *v, int dim) \
@@ -83,6 +84,59 @@ BYTE_PAIR_KERNEL(DotPairUint8, false, true)
 SQ_KERNELS(12)
 SQ_KERNELS(13)
 SQ_KERNELS(14)
+
+/* Codes between a prefetch and its use. */
+#define BITS_AHEAD 16
+
+/* A population count is an instruction of every target; a set may count more at once. */
+#ifndef OWN_BIT_SUM
+/* The last n < 8 bytes of a vector. */
+ALWAYS_INLINE uint64
+LastBits(const uint8 *p, Size n)
+{
+	uint64		word = 0;
+
+	for (Size i = 0; i < n; i++)
+		word = word << 8 | p[i];
+	return word;
+}
+
+/* Ones where two vectors differ, or for PRODUCTS that they have in common. */
+ALWAYS_INLINE float
+BitSum(const void *a, const void *b, int dim, Term term)
+{
+	const uint8 *x = a;
+	const uint8 *y = b;
+	Size		bytes = PipeannVectorBytes(PIPEANN_BITS, dim);
+	Size		i = 0;
+	int			sum = 0;
+
+	for (; i + sizeof(uint64) <= bytes; i += sizeof(uint64))
+	{
+		uint64		v;
+		uint64		w;
+
+		memcpy(&v, x + i, sizeof(v));
+		memcpy(&w, y + i, sizeof(w));
+		sum += __builtin_popcountll(term == PRODUCTS ? v & w : v ^ w);
+	}
+	if (i < bytes)
+	{
+		uint64		v = LastBits(x + i, bytes - i);
+		uint64		w = LastBits(y + i, bytes - i);
+
+		sum += __builtin_popcountll(term == PRODUCTS ? v & w : v ^ w);
+	}
+	return (float) sum;
+}
+#endif
+
+/* By how much vectors with so many ones that they share, and others, differ from 0 to 1. */
+ALWAYS_INLINE float
+Jaccard(float different, float common)
+{
+	return common > 0 ? different / (different + common) : 1;
+}
 
 KERNEL static float
 BitsDifferent(const void *a, const void *b, int dim)
@@ -178,28 +232,6 @@ BitScan(const void *query, int bytes, const uint8 *const *codes, int n,
 	else
 		BitScanBody(query, bytes, codes, n, false, out);
 }
-
-#ifdef ONE_BY_ONE
-KERNEL static void
-CentroidNearest(const float *x, Size stride, int n, const float *centroids,
-				int len, const PipeannNearest *out)
-{
-	uint8	   *codes = out->codes;
-	Size		code_stride = out->code_stride;
-	float	   *distances = out->distances;
-	float		distance[PQ_ROW] __attribute__((aligned(64)));
-
-	for (int i = 0; i < n; i++)
-	{
-		int			nearest = NearestCentroid(x + i * stride, centroids, len,
-											  distance);
-
-		codes[i * code_stride] = nearest;
-		if (distances != NULL)
-			distances[i] = distance[nearest];
-	}
-}
-#endif
 
 static void
 Float4ToFloat(const void *src, int dim, float *dst)

@@ -12,9 +12,7 @@
 
 #include <math.h>
 
-#include "distance/bits.h"
 #include "distance/pq_scan.h"
-#include "distance/sparse.h"
 #include "distance/sq.h"
 
 ALWAYS_INLINE float
@@ -123,6 +121,26 @@ NearestCentroid(const float *x, const float *centroids, int len,
 				nearest = k;
 	}
 	return nearest < PQ_ROW ? nearest : 0;
+}
+
+static void
+CentroidNearest(const float *x, Size stride, int n, const float *centroids,
+				int len, const PipeannNearest *out)
+{
+	uint8	   *codes = out->codes;
+	Size		code_stride = out->code_stride;
+	float	   *distances = out->distances;
+	float		distance[PQ_ROW] __attribute__((aligned(64)));
+
+	for (int i = 0; i < n; i++)
+	{
+		int			nearest = NearestCentroid(x + i * stride, centroids, len,
+											  distance);
+
+		codes[i * code_stride] = nearest;
+		if (distances != NULL)
+			distances[i] = distance[nearest];
+	}
 }
 
 /* Sums wrap around, as vector instructions let them: hence unsigned. */
@@ -244,7 +262,6 @@ ToHalf(const float *x, int dim, void *out)
 
 #define TileNear PortableTileNear
 #define SET PipeannKernelsScalar
-#define ONE_BY_ONE
 #define SET_NAME "scalar"
 #define KERNEL
 #include "distance/kernels.h"

@@ -87,26 +87,64 @@ EmulatedMaskzLoadEpi8(EmulatedMask64 mask, const void *p)
 	return simde_mm512_loadu_si512(lanes);
 }
 
-EMULATED void
-EmulatedMaskStorePs(void *p, EmulatedMask16 mask, simde__m512 v)
+/* In halves, halves of these, and so on. */
+EMULATED float
+EmulatedReduceAddPs(simde__m512 v)
 {
 	float		lanes[16];
 
 	simde_mm512_storeu_ps(lanes, v);
-	for (int i = 0; i < 16; i++)
-		if ((mask >> i) & 1)
-			memcpy((char *) p + 4 * i, lanes + i, 4);
+	for (int n = 8; n > 0; n /= 2)
+		for (int i = 0; i < n; i++)
+			lanes[i] += lanes[i + n];
+	return lanes[0];
 }
 
-EMULATED void
-EmulatedMaskStore256Epi16(void *p, EmulatedMask16 mask, simde__m256i v)
+EMULATED float
+EmulatedReduceMinPs(simde__m512 v)
 {
-	int16_t		lanes[16];
+	float		lanes[16];
 
-	simde_mm256_storeu_si256((simde__m256i *) lanes, v);
+	simde_mm512_storeu_ps(lanes, v);
+	for (int i = 1; i < 16; i++)
+		lanes[0] = lanes[i] < lanes[0] ? lanes[i] : lanes[0];
+	return lanes[0];
+}
+
+EMULATED int32_t
+EmulatedReduceAddEpi32(simde__m512i v)
+{
+	uint32_t	lanes[16];
+
+	simde_mm512_storeu_si512(lanes, v);
+	for (int i = 1; i < 16; i++)
+		lanes[0] += lanes[i];
+	return (int32_t) lanes[0];
+}
+
+/* Rounds to nearest, ties to even, whatever the mode. */
+EMULATED simde__m256i
+EmulatedCvtpsPh(simde__m512 v, int mode)
+{
+	float		in[16];
+	uint16_t	out[16];
+
+	(void) mode;
+	simde_mm512_storeu_ps(in, v);
 	for (int i = 0; i < 16; i++)
-		if ((mask >> i) & 1)
-			memcpy((char *) p + 2 * i, lanes + i, 2);
+		out[i] = FloatToHalf(in[i]);
+	return simde_mm256_loadu_si256((simde__m256i *) out);
+}
+
+EMULATED simde__m512i
+EmulatedSraiEpi16(simde__m512i v, int count)
+{
+	int16_t		lanes[32];
+
+	simde_mm512_storeu_si512(lanes, v);
+	for (int i = 0; i < 32; i++)
+		lanes[i] >>= count;
+	return simde_mm512_loadu_si512(lanes);
 }
 
 /* SIMDe's leaves signalling NaNs as they are. */
@@ -213,18 +251,6 @@ EmulatedDpwssdEpi32(simde__m512i sum, simde__m512i a, simde__m512i b)
 	return simde_mm512_loadu_si512(out);
 }
 
-EMULATED simde__m512i
-EmulatedCvtepu8Epi16(simde__m256i v)
-{
-	uint8_t		in[32];
-	int16_t		out[32];
-
-	simde_mm256_storeu_si256((simde__m256i *) in, v);
-	for (int i = 0; i < 32; i++)
-		out[i] = in[i];
-	return simde_mm512_loadu_si512(out);
-}
-
 /* Some releases of SIMDe have them. */
 #undef _mm512_maskz_loadu_ps
 #undef _mm256_maskz_loadu_epi16
@@ -234,10 +260,17 @@ EmulatedCvtepu8Epi16(simde__m256i v)
 #undef _mm512_cvtepi8_epi32
 #undef _mm512_cvtepu8_epi32
 #undef _mm512_cvtepi32_ps
-#undef _mm512_cvtepu8_epi16
 #undef _mm512_cvtps_epi32
-#undef _mm512_mask_storeu_ps
-#undef _mm256_mask_storeu_epi16
+#undef _mm512_reduce_add_ps
+#undef _mm512_reduce_min_ps
+#undef _mm512_reduce_add_epi32
+#undef _mm512_cvtps_ph
+#undef _mm512_srai_epi16
+#define _mm512_reduce_add_ps EmulatedReduceAddPs
+#define _mm512_reduce_min_ps EmulatedReduceMinPs
+#define _mm512_reduce_add_epi32 EmulatedReduceAddEpi32
+#define _mm512_cvtps_ph EmulatedCvtpsPh
+#define _mm512_srai_epi16 EmulatedSraiEpi16
 #define __mmask16 EmulatedMask16
 #define __mmask64 EmulatedMask64
 #define _mm512_maskz_loadu_ps EmulatedMaskzLoadPs
@@ -250,10 +283,7 @@ EmulatedCvtepu8Epi16(simde__m256i v)
 #define _mm512_cvtepi8_epi32 EmulatedCvtepi8Epi32
 #define _mm512_cvtepu8_epi32 EmulatedCvtepu8Epi32
 #define _mm512_cvtepi32_ps EmulatedCvtepi32Ps
-#define _mm512_cvtepu8_epi16 EmulatedCvtepu8Epi16
 #define _mm512_cvtps_epi32 EmulatedCvtpsEpi32
-#define _mm512_mask_storeu_ps EmulatedMaskStorePs
-#define _mm256_mask_storeu_epi16 EmulatedMaskStore256Epi16
 
 #undef _mm512_cvtsepi32_epi16
 #undef _mm512_dpwssd_epi32
