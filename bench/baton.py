@@ -74,7 +74,7 @@ class Baton:
         for server in self.servers:
             for name, value in {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan", "pipeann.ef_search": ef,
                                 "pipeann.search_mode": mode, "pipeann.pipeline_width": width,
-                                "pipeann.part_servers": f"'{names}'"}.items():
+                                "pipeann_servers.part_servers": f"'{names}'"}.items():
                 server.session.rows(f"SET {name} = {value}")
             self.shards.prepared(server.session)
 

@@ -111,11 +111,16 @@ class Side:
         sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in (*COUNTS, "scans"))
         return self.session.rows(f"SELECT {sums} FROM pipeann_stats()")[0]
 
+    def setting(self, name):
+        """The name of a setting, which may have moved to another library since the other build."""
+        return name.replace("__", ".") if "__" in name else \
+            self.session.value("SELECT name FROM pg_settings WHERE name LIKE %s", "pipeann%." + name)
+
     def asked(self, data, numbers, table, radius, where=None, **settings):
         """Recall and counts of each of these queries. WHERE gives a query's condition."""
         session, found = self.session, {name: [] for name in ("recall", "pages", *COUNTS, "servers")}
         for name, value in settings.items():
-            session.rows(f"SET {name.replace('__', '.')} = {value}")
+            session.rows(f"SET {self.setting(name)} = {value}")
         last = None
         for number in numbers:
             source = f"{table} WHERE {where(number)}" if where else table
@@ -330,7 +335,7 @@ class Gate:
         self.both(load)
         for coverage in COVERAGES:
             self.ask("cells", f"{data.name}, {SHARDS} servers, coverage {coverage}", ("recall", "pages", "servers"), data, "shared",
-                     self.radius(data), pipeann__shard_coverage=coverage, pipeann__ef_search=100)
+                     self.radius(data), shard_coverage=coverage, pipeann__ef_search=100)
 
     def baton(self, data):
         """By bench/run shards, which knows this build's replicas."""

@@ -170,7 +170,7 @@ class Shards:
 
     def settings(self, way, ef):
         return {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan", "pipeann.ef_search": ef,
-                "pipeann.shard_coverage": self.coverage,
+                "pipeann_servers.shard_coverage": self.coverage,
                 "pipeann.rewrite_plans": "off" if way == "apart" else "on"}
 
     def prepare(self, way, count, ef):

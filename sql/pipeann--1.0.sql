@@ -290,7 +290,7 @@ CREATE FUNCTION @extschema@.pipeann_search_step(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_search_step(pg_catalog.regclass, pg_catalog.bytea) IS
-	'go on with the search of another server that has the same index, in the part of it that is asked for; for servers with pipeann.part_servers';
+	'go on with the search of another server that has the same index, in the part of it that is asked for; for servers with pipeann_servers.part_servers';
 
 -- It tells how near rows are that nobody sees yet, or any more.
 REVOKE ALL ON FUNCTION @extschema@.pipeann_search_step(pg_catalog.regclass, pg_catalog.bytea) FROM PUBLIC;

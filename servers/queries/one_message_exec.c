@@ -548,7 +548,7 @@ WantsAll(OneMessageState *state)
 static bool
 CanTakeTurns(OneMessageState *state)
 {
-	return state->plan.cells != NULL && pipeann_core->shard_coverage() < 1 &&
+	return state->plan.cells != NULL && pipeann_shard_coverage < 1 &&
 		!IsolationUsesXactSnapshot() && !WantsAll(state);
 }
 

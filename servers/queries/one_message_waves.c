@@ -4,7 +4,7 @@
  *
  * First the server is asked that is likely to have the most of the nearest rows; then,
  * as it is known how far the last of the wanted rows is at the most, at once all
- * others of those that together are likely to have pipeann.shard_coverage of them.
+ * others of those that together are likely to have pipeann_servers.shard_coverage of them.
  * While rows are missing all are asked.
  *
  * How many of the wanted rows a cell has is guessed by its distance: the further away
@@ -138,7 +138,7 @@ PipeannWavesBegin(const PipeannOneMessage *parts, CustomScanState *node, bool in
 bool
 PipeannWavesChoose(int64 limit)
 {
-	return limit >= 1 && limit <= MOST_ROWS && pipeann_core->shard_coverage() < 1;
+	return limit >= 1 && limit <= MOST_ROWS && pipeann_shard_coverage < 1;
 }
 
 static void
@@ -262,7 +262,7 @@ OtherParts(PipeannWaves *waves, double bound)
 	Weigh(waves, last > 0 ? DECAY / last : get_float8_infinity());
 	for (int i = 0; i < waves->nparts; i++)
 		sum += bms_is_member(i, asked) ? waves->share[i] : 0;
-	while (sum < pipeann_core->shard_coverage() &&
+	while (sum < pipeann_shard_coverage &&
 		   (best = BestPart(waves, asked)) >= 0)
 	{
 		asked = bms_add_member(asked, best);

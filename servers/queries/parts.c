@@ -1,7 +1,7 @@
 /*
  * parts.c
  *		Servers that have the same index and a part of it in memory go on with a search
- *		(pipeann.part_servers).
+ *		(pipeann_servers.part_servers).
  *
  * A search needs none of them. So it is no error if one is not there, or too old: it is
  * left alone for a while.
@@ -27,6 +27,9 @@
 #define LOST_MS 10000
 #define NO_HELP_MS 1000
 
+/* The most servers that are asked, as many as an index may have parts. */
+#define MOST_PARTS 100
+
 /* Whom this session has asked for a part, and until when it does not again. */
 typedef struct PartServer
 {
@@ -34,7 +37,7 @@ typedef struct PartServer
 	TimestampTz until;
 } PartServer;
 
-static PartServer asked_for[PIPEANN_MOST_PARTS];
+static PartServer asked_for[MOST_PARTS];
 
 static void
 LeaveAlone(uint32 part, int ms)
@@ -57,11 +60,12 @@ MayAsk(Oid server, uint32 part)
 static const ForeignServer *
 ServerOf(uint32 n)
 {
-	char	   *names = pstrdup(pipeann_core->part_servers->names);
+	char	   *names = pstrdup(pipeann_part_servers);
 	const ForeignServer *server;
 	List	   *list;
 
-	if (!SplitIdentifierString(names, ',', &list) || n >= (uint32) list_length(list))
+	if (!SplitIdentifierString(names, ',', &list) || n >= MOST_PARTS ||
+		n >= (uint32) list_length(list))
 		return NULL;
 	server = GetForeignServerByName(list_nth(list, n), true);
 	if (server == NULL ||
@@ -107,8 +111,7 @@ PipeannAskPart(Relation index, uint32 part, const bytea *message, TimestampTz *u
 		return NULL;
 	/* all that the calls of one search wait for ends together */
 	if (*until == 0)
-		*until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-											 pipeann_core->part_servers->timeout);
+		*until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), pipeann_part_timeout);
 	if (GetCurrentTimestamp() >= *until)
 		return NULL;
 	snprintf(id, sizeof(id), "%u", RelationGetRelid(index));

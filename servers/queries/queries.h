@@ -17,7 +17,12 @@ extern const PipeannInterface *pipeann_core;
 /* Load it if it is not there. To be done before all else. */
 extern void PipeannFindCore(void);
 
-/* parts.c: have another server take a step of a search (scan/part_servers.h) */
+/* hooks.c: the settings pipeann_servers.shard_coverage, part_servers and part_timeout */
+extern double pipeann_shard_coverage;
+extern char *pipeann_part_servers;
+extern int	pipeann_part_timeout;	/* milliseconds */
+
+/* parts.c: have another server take a step of a search (interface.h, ask_part) */
 extern bytea *PipeannAskPart(Relation index, uint32 part, const bytea *message,
 							 TimestampTz *until);
 

@@ -217,24 +217,6 @@ IdeaBit(const char *name)
 	return 0;
 }
 
-/* The names of a list. */
-static bool
-TakeNames(const char *value, List **names)
-{
-	if (SplitIdentifierString(pstrdup(value), ',', names))
-		return true;
-	GUC_check_errdetail("List syntax is invalid.");
-	return false;
-}
-
-static bool
-CheckPartServers(char **value, void **extra, GucSource source)
-{
-	List	   *names;
-
-	return TakeNames(*value, &names);
-}
-
 static bool
 CheckDisable(char **value, void **extra, GucSource source)
 {
@@ -242,8 +224,11 @@ CheckDisable(char **value, void **extra, GucSource source)
 	ListCell   *cell;
 	uint32		bits = 0;
 
-	if (!TakeNames(*value, &names))
+	if (!SplitIdentifierString(pstrdup(*value), ',', &names))
+	{
+		GUC_check_errdetail("List syntax is invalid.");
 		return false;
+	}
 	foreach(cell, names)
 	{
 		uint32		bit = IdeaBit(lfirst(cell));
@@ -285,16 +270,6 @@ InitComparisonSettings(void)
 							"Searches bring no other pages into shared_buffers, nor does pipeann_prewarm; and in mode baton they have other servers read them. Zero: none.",
 							&pipeann_part, 0, 0, PIPEANN_MOST_PARTS,
 							PGC_USERSET, 0, NULL, NULL, NULL);
-	DefineCustomStringVariable("pipeann.part_servers",
-							   "Foreign servers that have the same indexes, each with a part in memory.",
-							   "The first has part 1. In mode baton they go on with searches that want pages of their part.",
-							   &pipeann_part_servers.names, "", PGC_SUSET,
-							   GUC_LIST_INPUT, CheckPartServers, NULL, NULL);
-	DefineCustomIntVariable("pipeann.part_timeout",
-							"How long a search waits for other servers, all their answers together.",
-							"After that it goes on alone.",
-							&pipeann_part_servers.timeout, 1000, 1, 60000,
-							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("pipeann.pipeline_width",
 							"Most page reads of a search in flight at once.",
 							"0 is each mode's own: up to 32 for pipe, 8 for best_first, stale and baton, 5 and bursts of a quarter of ef_search for look_ahead.",
@@ -378,11 +353,6 @@ InitPlanSettings(void)
 	DefineCustomBoolVariable("pipeann.bitmap_scan",
 							 "Search among the rows that other indexes find by conditions, where that costs less.",
 							 NULL, &pipeann_bitmap_scan, true, PGC_USERSET,
-							 GUC_EXPLAIN, NULL, NULL, NULL);
-	DefineCustomRealVariable("pipeann.shard_coverage",
-							 "Share of the nearest rows that is expected of the servers asked, where rows are divided by cells.",
-							 "Others are asked if fewer rows than wanted are found. 1 asks all servers.",
-							 &pipeann_shard_coverage, 0.97, 0, 1, PGC_USERSET,
 							 GUC_EXPLAIN, NULL, NULL, NULL);
 }
 

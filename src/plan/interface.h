@@ -9,12 +9,13 @@
 #define PIPEANN_INTERFACE_H
 
 #include "cells/near.h"
+#include "datatype/timestamp.h"
 #include "nodes/extensible.h"
 #include "nodes/plannodes.h"
-#include "scan/part_servers.h"
+#include "utils/relcache.h"
 
 /* To be counted on with every change of what follows, or of what it means. */
-#define PIPEANN_INTERFACE_VERSION	7
+#define PIPEANN_INTERFACE_VERSION	8
 
 /* Whether no more plans are to be visited; may put another one in the place. */
 typedef bool (*PipeannPlanVisit) (Plan **place, void *arg);
@@ -74,11 +75,9 @@ typedef struct PipeannInterface
 	 */
 	void		(*bound_scans) (struct PlanState *node, double most);
 
-	/* pipeann.shard_coverage */
-	double		(*shard_coverage) (void);
-
-	/* what asks servers for their parts is to be put there */
-	PipeannPartServers *part_servers;
+	/* what asks servers for their parts is to be put there (scan/scan.h) */
+	bytea	   *(**ask_part) (Relation index, uint32 part, const bytea *message,
+							  TimestampTz *until);
 } PipeannInterface;
 
 /* Of the variable, which is a const PipeannInterface *, NULL before. */

@@ -46,7 +46,6 @@
 
 bool		pipeann_rewrite_plans;
 bool		pipeann_bitmap_scan;
-double		pipeann_shard_coverage;
 
 /* ---------- paths by bitmaps ---------- */
 
@@ -890,12 +889,6 @@ RewritesPlans(void)
 	return pipeann_rewrite_plans;
 }
 
-static double
-ShardCoverage(void)
-{
-	return pipeann_shard_coverage;
-}
-
 static bool
 IsDistance(Oid operator)
 {
@@ -926,8 +919,7 @@ static const PipeannInterface interface = {
 	.cell_distance = PipeannCellsDistance,
 	.note_cells = PipeannCellsNote,
 	.bound_scans = PipeannBoundScans,
-	.shard_coverage = ShardCoverage,
-	.part_servers = &pipeann_part_servers
+	.ask_part = &pipeann_ask_part
 };
 
 static planner_hook_type former_planner;	/* or PostgreSQL's own */

@@ -15,7 +15,6 @@ struct RelOptInfo;
 
 extern bool pipeann_rewrite_plans;	/* settings */
 extern bool pipeann_bitmap_scan;
-extern double pipeann_shard_coverage;
 
 /* wanted.c */
 extern void PipeannTakeOffVectors(struct PlannerInfo *root,

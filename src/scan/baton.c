@@ -12,7 +12,8 @@
 #include "varatt.h"
 #endif
 
-PipeannPartServers pipeann_part_servers;
+bytea	   *(*pipeann_ask_part) (Relation index, uint32 part, const bytea *message,
+								 TimestampTz *until);
 
 /* ---------- the server that a client has asked ---------- */
 
@@ -42,8 +43,7 @@ PassOn(PipeannSearch *search, uint32 part, void *arg)
 								state->scan->orderByData->sk_argument,
 								meta->layout.dim), query);
 	memcpy(to + sizeof(head) + query, list.ids, ids);
-	answer = pipeann_part_servers.ask(state->view.index, part, message,
-									  &state->others_until);
+	answer = pipeann_ask_part(state->view.index, part, message, &state->others_until);
 	if (answer != NULL)
 	{
 		PipeannSearchTakeIds(search, VARDATA_ANY(answer),
@@ -62,7 +62,7 @@ PassOn(PipeannSearch *search, uint32 part, void *arg)
 void
 PipeannBatonBegin(PipeannScan *state, PipeannSearchParams *params)
 {
-	if (pipeann_part_servers.ask == NULL || IsParallelWorker() || pipeann_parts == 0 ||
+	if (pipeann_ask_part == NULL || IsParallelWorker() || pipeann_parts == 0 ||
 		state->filter != NULL || state->tid_filter != NULL ||
 		state->view.cache == NULL || !state->comparable ||
 		PipeannIsSparse(state->view.meta.layout.storage) ||

@@ -9,9 +9,10 @@
 #define PIPEANN_SCAN_H
 
 #include "access/skey.h"
+#include "base/parts.h"
+#include "datatype/timestamp.h"
 #include "index/index.h"
 #include "recall/recall.h"
-#include "scan/part_servers.h"
 
 /* Settings. */
 typedef enum PipeannIterativeScan
@@ -129,7 +130,13 @@ extern int	PipeannScanList(const PipeannMeta *meta, double rows);
 extern bytea *PipeannScanStep(Relation table, Relation index, const bytea *message);
 extern int	PipeannScanPart(Relation table, Relation index, Datum query);
 
-extern PipeannPartServers pipeann_part_servers;
+/*
+ * Has the server with a part of an index, from 0, take a step of a search; its answer, or
+ * NULL if there is none until then, which is set if it is 0. NULL while no library is
+ * loaded that knows of servers (plan/interface.h).
+ */
+extern bytea *(*pipeann_ask_part) (Relation index, uint32 part, const bytea *message,
+								   TimestampTz *until);
 
 /* The parts of an index. */
 static inline PipeannParts

@@ -482,7 +482,7 @@ CompareCoverage(RecallState *state, SPIPlanPtr plan, Datum query)
 	int			found;
 	int			n;
 
-	(void) set_config_option("pipeann.shard_coverage", "1", PGC_USERSET, PGC_S_SESSION,
+	(void) set_config_option("pipeann_servers.shard_coverage", "1", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 	n = CountDistances(plan, values, &farthest, 0, &found);
 	AtEOXact_GUC(true, level);

@@ -107,7 +107,7 @@ def reference(host):
     text = open(os.path.join(ROOT, "docs", "reference.md"), encoding="utf-8").read()
     database = "docs_docs_reference_md"
     names = {
-        "setting": "SELECT name FROM pg_settings WHERE name LIKE 'pipeann.%' AND name <> 'pipeann.pause_at'",
+        "setting": "SELECT name FROM pg_settings WHERE name ~ '^pipeann(_servers)?[.]' AND name <> 'pipeann.pause_at'",
         "function": "SELECT p.proname FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'"
                     " JOIN pg_extension e ON e.oid = d.refobjid WHERE e.extname = 'pipeann'"
                     " AND NOT EXISTS (SELECT 1 FROM pg_amproc a WHERE a.amproc = p.oid)",
@@ -115,7 +115,7 @@ def reference(host):
         "operator class": "SELECT opcname FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod WHERE amname = 'pipeann'",
     }
     for kind, query in names.items():
-        found = psql(host, database, f"LOAD 'pipeann'; {query};", "-At").split()
+        found = psql(host, database, f"LOAD 'pipeann_servers'; {query};", "-At").split()
         lost = [name for name in found if not re.search(r"`" + re.escape(name) + r"[`(]", text)]
         tap(bool(found) and not lost, f"docs/reference.md has each {kind} ({len(found)})", " ".join(lost))
     source = "".join(open(file, encoding="utf-8").read() for tree in ("src", "servers")

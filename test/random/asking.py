@@ -132,7 +132,7 @@ def random_probe(rng, question, big):
     forced = shape not in WHOLE
     if question.table.form == "cells":
         coverage = 1 if kind == "exhaustive" else rng.choice((0, 0.5, 0.9, 0.97, 1))
-        search = search + [f"SET LOCAL pipeann.shard_coverage = {coverage}"]
+        search = search + [f"SET LOCAL pipeann_servers.shard_coverage = {coverage}"]
     pieces = tuple(rng.choice((1, 2, 3, 7)) for _ in range(rng.randint(1, 3))) if shape.startswith("cursor") else ()
     return Probe(question, shape, kind, tuple(search + random_planning(rng, forced, big)), limit, offset, form,
                  rng.choice(("auto", "generic", "custom")), pieces, rng.choice((1, 1, 2, 6)), alone=question.table.form in FAR and rng.random() < 0.6)

@@ -187,10 +187,6 @@ SET pipeann.disable = 'page_mates,';
 SHOW pipeann.disable;
 SET pipeann.disable = '';
 RESET pipeann.disable;
-SET pipeann.part_servers = 'p1, "p2';
-SET pipeann.part_servers = 'p1, "P 2"';
-SHOW pipeann.part_servers;
-RESET pipeann.part_servers;
 
 -- objects of the same names in front of pgvector's are not taken for them
 BEGIN;

@@ -114,7 +114,7 @@ sub baton
 	my $servers = $options{servers} // 'p1, p2, p3';
 	my $session = session($node);
 
-	$session->rows("SET pipeann.search_mode = baton; SET pipeann.part_servers = '$servers'; SET pipeann.part_timeout = '5s'; $Pipeann::BY_INDEX");
+	$session->rows("SET pipeann.search_mode = baton; SET pipeann_servers.part_servers = '$servers'; SET pipeann_servers.part_timeout = '5s'; $Pipeann::BY_INDEX");
 	$session->rows($options{settings} // "SET pipeann.ef_search = 200; $Pipeann::TO_THE_END");
 	return $session;
 }

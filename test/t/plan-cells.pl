@@ -61,9 +61,9 @@ sub same
 	my ($what, $query) = @_;
 	my @exact = exact($query);
 
-	$session->rows('SET pipeann.shard_coverage = 1');
+	$session->rows('SET pipeann_servers.shard_coverage = 1');
 	is_deeply([ $session->rows($query) ], \@exact, $what);
-	$session->rows('RESET pipeann.shard_coverage');
+	$session->rows('RESET pipeann_servers.shard_coverage');
 	return;
 }
 
@@ -77,7 +77,7 @@ sub right
 
 	for my $coverage (@coverages ? @coverages : (0, 0.5, 0.97))
 	{
-		$session->rows("SET pipeann.shard_coverage = $coverage");
+		$session->rows("SET pipeann_servers.shard_coverage = $coverage");
 		my @rows = $session->rows($query);
 		push @wrong, "$coverage: " . @rows . ' rows for ' . @exact if @rows != @exact;
 		($last, %seen) = (-1);
@@ -88,7 +88,7 @@ sub right
 			$last = $d if $d ne '';
 		}
 	}
-	$session->rows('RESET pipeann.shard_coverage');
+	$session->rows('RESET pipeann_servers.shard_coverage');
 	is("@wrong", '', $what);
 	return;
 }
@@ -112,10 +112,10 @@ is("$parts $waves", '1 1', 'the row itself: one part is asked');
 my $sum = 0;
 $sum += (asked(nearest($_ * 37, 'ORDER BY d LIMIT 10')))[0] for 0 .. 39;
 cmp_ok($sum, '<', 40 * 3, "40 queries ask $sum parts of 160");
-$session->rows('SET pipeann.shard_coverage = 1');
+$session->rows('SET pipeann_servers.shard_coverage = 1');
 ($parts, $waves) = asked(nearest(77, 'ORDER BY d LIMIT 10'));
 is("$parts $waves", '4 1', 'with coverage 1 all are asked at once');
-$session->rows('RESET pipeann.shard_coverage');
+$session->rows('RESET pipeann_servers.shard_coverage');
 is(join(' ', (asked(nearest(77, 'WHERE id = 4711 OR id = 5 ORDER BY d LIMIT 10')))[ 0, 1 ]), '4 2', 'while rows are missing all are asked');
 is(join(' ', (asked(nearest(77, 'ORDER BY d LIMIT 1001')))[ 0, 1 ]), '4 1', 'as for more than 1,000 rows');
 unlike(join("\n", plan_of($session, "SELECT id FROM items ORDER BY v <=> '$vectors->[9]' LIMIT 10")), qr/Cells:/, 'cells are for one operator');
@@ -156,11 +156,11 @@ for my $id ($session->rows('SELECT id FROM source WHERE id % 97 = 1 ORDER BY id 
 }
 cmp_ok(abs($recall - $by_hand / $of), '<', 1e-9, "as counted by hand: $by_hand of $of");
 is($session->row("SELECT recall = $recall AND low < recall AND high >= recall AND asked = 60 FROM pipeann_recall_interval('items', $asked_for)"), 't', 'with its interval');
-$session->rows('SET pipeann.shard_coverage = 0');
+$session->rows('SET pipeann_servers.shard_coverage = 0');
 cmp_ok($session->row("SELECT pipeann_recall('items', $asked_for, 100)"), '<', $recall, 'of one part each it is less');
-$session->rows('SET pipeann.shard_coverage = 1');
+$session->rows('SET pipeann_servers.shard_coverage = 1');
 is($session->row("SELECT pipeann_recall('items', $asked_for)"), 1, 'of all it is 1');
-$session->rows('RESET pipeann.shard_coverage');
+$session->rows('RESET pipeann_servers.shard_coverage');
 like($session->ask("SELECT pipeann_recall('items', ARRAY['[1,2]'::halfvec])")->{state}, qr/^42804/, 'queries of another type');
 $session->rows('CREATE TABLE no_cells (id int, v vector(49)) PARTITION BY HASH (id)');
 like($session->ask("SELECT pipeann_recall('no_cells', $asked_for)")->{state}, qr/^42809/, 'a table that is partitioned otherwise');
@@ -208,13 +208,13 @@ for my $mode ('force_custom_plan', 'force_generic_plan')
 		for my $coverage (1, 0.97)
 		{
 			my $values = "('$vectors->[16]', 7, $limit)";
-			$session->rows("SET pipeann.shard_coverage = $coverage");
+			$session->rows("SET pipeann_servers.shard_coverage = $coverage");
 			my ($there, $here) = ([ $session->rows("EXECUTE n_items$values") ], [ $session->rows("EXECUTE n_whole$values") ]);
 			# of all rows those without a vector, and as near ones, are in any order
 			$coverage == 1 && $limit eq '30' ? is_deeply($there, $here, "$mode: limit $limit") : is(scalar @$there, scalar @$here, "$mode: limit $limit, coverage $coverage");
 		}
 	}
-	$session->rows('DEALLOCATE ALL; RESET pipeann.shard_coverage');
+	$session->rows('DEALLOCATE ALL; RESET pipeann_servers.shard_coverage');
 }
 $session->rows('RESET plan_cache_mode');
 same('one search for each row outside', 'SELECT s.id, n.id FROM source s, LATERAL (SELECT id FROM items ORDER BY v <-> (SELECT q.v FROM source q WHERE q.id = s.id) LIMIT 3) n WHERE s.id < 3 ORDER BY 1, 2');
@@ -268,20 +268,20 @@ for my $coverage (0.9999999, 1)
 	for my $steps ("$declare; SAVEPOINT a; FETCH 3 FROM c; FETCH 3 FROM c; ROLLBACK TO a; FETCH ALL FROM c", "SAVEPOINT a; $declare; RELEASE a; SAVEPOINT b; FETCH 9 FROM c; ROLLBACK TO b; FETCH ALL FROM c",
 		"$declare; SAVEPOINT a; FETCH ALL FROM c; ROLLBACK TO a; CLOSE c")
 	{
-		$session->rows("SET pipeann.shard_coverage = $coverage; TRUNCATE written; BEGIN; INSERT INTO written VALUES (1)");
+		$session->rows("SET pipeann_servers.shard_coverage = $coverage; TRUNCATE written; BEGIN; INSERT INTO written VALUES (1)");
 		my $got = $session->ask($steps);
 		my $end = $session->ask('COMMIT');
 		is(join(' ', map { $_ // '' } $got->{state}, $end->{state}, $session->row('SELECT count(*) FROM written')), '  1', "coverage $coverage: a cursor in a subtransaction, and what was written");
 		is_deeply($got->{rows}, [ exact($query) ], '... and its rows');
 	}
-	$session->rows("SET pipeann.shard_coverage = $coverage; BEGIN; DECLARE c CURSOR FOR $counts");
+	$session->rows("SET pipeann_servers.shard_coverage = $coverage; BEGIN; DECLARE c CURSOR FOR $counts");
 	my $got = $session->ask('FETCH 2 FROM c; SAVEPOINT a; FETCH 2 FROM c; ROLLBACK TO a; FETCH 2 FROM c; SAVEPOINT b; FETCH 2 FROM c; RELEASE b; FETCH ALL FROM c; CLOSE c');
 	$session->rows('ROLLBACK');
 	is_deeply([ sort @{ $got->{rows} } ], [ sort(exact($counts)) ], "coverage $coverage: run again in subtransactions");
 }
 $session->rows(q{CREATE ROLE low; CREATE FUNCTION opened(vector) RETURNS refcursor LANGUAGE plpgsql SECURITY DEFINER AS 'DECLARE c refcursor := $$x$$;
 	BEGIN OPEN c FOR SELECT id, v <-> $1 AS d FROM items ORDER BY d LIMIT 10; RETURN c; END'});
-$session->rows("BEGIN; SET LOCAL pipeann.shard_coverage = 0.9999999; SET LOCAL ROLE low; SELECT opened('$vectors->[78]')");
+$session->rows("BEGIN; SET LOCAL pipeann_servers.shard_coverage = 0.9999999; SET LOCAL ROLE low; SELECT opened('$vectors->[78]')");
 my $opened = $session->ask('FETCH ALL FROM x; SELECT current_user');
 $session->rows('ROLLBACK');
 is_deeply($opened->{rows}, [ exact(nearest(78, 'ORDER BY d LIMIT 10')), 'low' ], 'rows of a cursor are those of who has opened it');
@@ -293,7 +293,7 @@ for my $coverage (0, 1)
 {
 	my ($near_here, $near_there) = map { nearest($_ - 1, 'ORDER BY d LIMIT 2') } $here, $there;
 	$mover->rows("INSERT INTO items SELECT 400000, 0, NULL, v FROM whole WHERE id = $here");
-	$session->rows("SET pipeann.shard_coverage = $coverage; BEGIN ISOLATION LEVEL REPEATABLE READ");
+	$session->rows("SET pipeann_servers.shard_coverage = $coverage; BEGIN ISOLATION LEVEL REPEATABLE READ");
 	my @found = scalar grep { /^400000/ } $session->rows($near_here);
 	$mover->rows("BEGIN; DELETE FROM items WHERE id = 400000; INSERT INTO items SELECT 400000, 0, NULL, v FROM whole WHERE id = $there; COMMIT");
 	push @found, scalar grep { /^400000/ } $session->rows($_) for $near_here, $near_there;
@@ -302,16 +302,16 @@ for my $coverage (0, 1)
 	is("@found", '1 1 0 0 1', "coverage $coverage: a row that is moved meanwhile, in one snapshot and after it");
 	$mover->rows('DELETE FROM items WHERE id = 400000');
 }
-$session->rows('RESET pipeann.shard_coverage');
+$session->rows('RESET pipeann_servers.shard_coverage');
 
 # A part is asked whatever plan it has.
-$session->rows('SET pipeann.shard_coverage = 0.9999999');
+$session->rows('SET pipeann_servers.shard_coverage = 0.9999999');
 my $by_place = "SELECT id FROM items WHERE ctid < '(3,0)' ORDER BY v <-> '" . $session->row('SELECT v FROM items_3 ORDER BY ctid LIMIT 1') . "' LIMIT 3";
 like(join("\n", plan_of($session, $by_place)), qr/Tid Range Scan on \S*items_3/, 'a part that is read by places');
-my $by_place_1 = join ' ', $session->rows("SET pipeann.shard_coverage = 1; $by_place; SET pipeann.shard_coverage = 0.9999999");
+my $by_place_1 = join ' ', $session->rows("SET pipeann_servers.shard_coverage = 1; $by_place; SET pipeann_servers.shard_coverage = 0.9999999");
 is(join(' ', $session->rows($by_place)), $by_place_1, '... alone');
 is(join(' ', $session->rows("BEGIN; $by_place; COMMIT")), $by_place_1, '... and in turn');
-$session->rows('RESET pipeann.shard_coverage');
+$session->rows('RESET pipeann_servers.shard_coverage');
 
 # What all parts are asked for they are asked for at the same time, in a transaction, too.
 $session->rows('SET plan_cache_mode = force_generic_plan; PREPARE given(vector, bigint) AS SELECT id FROM items ORDER BY v <-> $1 LIMIT $2');
@@ -327,7 +327,7 @@ $session->rows('DEALLOCATE ALL; RESET plan_cache_mode');
 $session->rows(q{CREATE SERVER two FOREIGN DATA WRAPPER pipeann_cells OPTIONS (operator '<->', dimensions '1', exponent '0', rows '10 1000', centroids 'AABIAA==');
 	CREATE TABLE two (id int, v vector(1)) PARTITION BY LIST (pipeann_cell('two', v)); CREATE TABLE two_1 PARTITION OF two FOR VALUES IN (1)});
 add_far($session, 'two', 'two_0', 'FOR VALUES IN (0)', 's1', $far[0], 'id int, v vector(1)');
-is(join(' ', $session->rows("INSERT INTO two VALUES (1, '[0]'), (2, '[8]'); SET pipeann.shard_coverage = 0; SELECT id FROM two ORDER BY v <-> '[0]' LIMIT 1; SELECT id FROM two ORDER BY v <-> '[8]' LIMIT 1; RESET pipeann.shard_coverage")), '1 2', 'at a centroid');
+is(join(' ', $session->rows("INSERT INTO two VALUES (1, '[0]'), (2, '[8]'); SET pipeann_servers.shard_coverage = 0; SELECT id FROM two ORDER BY v <-> '[0]' LIMIT 1; SELECT id FROM two ORDER BY v <-> '[8]' LIMIT 1; RESET pipeann_servers.shard_coverage")), '1 2', 'at a centroid');
 
 # Counts of cells that many ask for stay when others need room; and a cell has them once.
 my $kept = $session->row($stats);
@@ -363,19 +363,19 @@ my @explored;
 for my $coverage (0.9999999, 1)
 {
 	my $before = $session->row("SELECT coalesce(sum(nodes_explored), 0) FROM pipeann_stats WHERE indexname = 'uneven_index'");
-	$session->rows("SET pipeann.shard_coverage = $coverage");
+	$session->rows("SET pipeann_servers.shard_coverage = $coverage");
 	$session->rows(nearest($_ - 1, 'ORDER BY d LIMIT 10') =~ s/items/uneven/r) for @first;
 	push @explored, $session->row("SELECT coalesce(sum(nodes_explored), 0) - $before FROM pipeann_stats WHERE indexname = 'uneven_index'");
 }
 cmp_ok($explored[0], '<', $explored[1] / 2, "nodes that a part here explores, told of others' rows and not: @explored");
 cmp_ok($explored[0], '>', 0, '... and it was asked');
-$session->rows("$settings; SET pipeann.shard_coverage = 0.9999999");
+$session->rows("$settings; SET pipeann_servers.shard_coverage = 0.9999999");
 for my $i (map { $_ * 131 } 1 .. 20)
 {
 	my $query = nearest($i, 'WHERE category < 5 ORDER BY d LIMIT 10');
 	is_deeply([ $session->rows($query =~ s/items/uneven/r) ], [ exact($query) ], "... and finds the same, query $i");
 }
-$session->rows('RESET pipeann.shard_coverage');
+$session->rows('RESET pipeann_servers.shard_coverage');
 
 # Rows are written while others ask: each row that was there all the time is found.
 my $writer = session($front, settings => $settings);
@@ -418,9 +418,9 @@ is(join("\n", $session->rows(nearest($other, 'ORDER BY d LIMIT 1'))), join("\n",
 my $fresh = session($front, settings => $settings);
 is(scalar $fresh->rows(nearest($other, 'ORDER BY d LIMIT 1')), 1, 'in a new session, too');
 like($fresh->ask(nearest($other, 'WHERE id % 1000 = 7 ORDER BY d LIMIT 10'))->{state}, qr/^08/, 'rows are missing, and it may have them: an error, and not fewer rows');
-$session->rows('SET pipeann.shard_coverage = 1');
+$session->rows('SET pipeann_servers.shard_coverage = 1');
 like($session->ask(nearest($other, 'ORDER BY d LIMIT 1'))->{state}, qr/^08/, 'with coverage 1 all are needed');
-$session->rows('RESET pipeann.shard_coverage');
+$session->rows('RESET pipeann_servers.shard_coverage');
 $far[0]->start;
 same('started again', nearest($near, 'ORDER BY d LIMIT 10'));
 

@@ -153,7 +153,7 @@ sub beside
 my $deaf = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1') or die $!;
 beside(deaf => $deaf->sockport);
 $session = baton($asked, servers => 'p1, deaf, p3');
-$session->rows("SET pipeann.part_timeout = '200ms'");
+$session->rows("SET pipeann_servers.part_timeout = '200ms'");
 exact('one is deaf', $session, 10);
 exact('one is unknown', baton($asked, servers => 'p1, nobody, p3'), 10);
 exact('they have other parts than is said', baton($asked, servers => 'p3, p1, p2'), 10);
@@ -177,10 +177,10 @@ is($primary->safe_psql('liar', 'SELECT is_called FROM asked'), 't', 'it was aske
 my $stalls = PipeannProxy->new($other, delay => 3, of => "PBT\x02");
 beside(stalls => $stalls->port);
 $session = baton($asked, servers => 'p1, stalls, p3');
-$session->rows("SET pipeann.part_timeout = '200ms'");
+$session->rows("SET pipeann_servers.part_timeout = '200ms'");
 exact('one stops when it knows the query', $session, 10);
 $session = baton($asked, servers => 'p1, stalls, nobody');
-$session->rows("SET pipeann.part_timeout = '1min'; SET statement_timeout = 1000");
+$session->rows("SET pipeann_servers.part_timeout = '1min'; SET statement_timeout = 1000");
 my $state;
 for my $query (@queries)
 {
@@ -193,7 +193,7 @@ my @slow = map { PipeannProxy->new($_, delay => 0.06) } $other, $primary;
 beside(slow_2 => $slow[0]->port, slow_3 => $slow[1]->port);
 $session = baton($asked, servers => 'p1, slow_2, slow_3');
 cmp_ok(exact('others are slow', $session, 10, $other, $primary), '>', 0, 'others took steps');
-$session->rows("SET pipeann.part_timeout = '300ms'");
+$session->rows("SET pipeann_servers.part_timeout = '300ms'");
 cmp_ok(longest($session), '<', 0.6, 'they are waited for as long as one may be');
 
 # A connection is lost at each message.
@@ -207,7 +207,7 @@ is(scalar(grep { ($cut[ $_ - 1 ]->counts)[1] < $_ } @cuts), 0, 'each was cut');
 my $stalled = PipeannProxy->new($other, stall => 9);
 beside(stalled => $stalled->port);
 $session = baton($asked, servers => 'p1, stalled, p3');
-$session->rows("SET pipeann.part_timeout = '200ms'");
+$session->rows("SET pipeann_servers.part_timeout = '200ms'");
 exact('a connection stalls', $session, 10);
 cmp_ok(($stalled->counts)[1], '>=', 9, 'it stalled');
 

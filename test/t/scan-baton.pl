@@ -156,7 +156,7 @@ $here->rows('CREATE ROLE reader');
 like(error_of($here, "SET ROLE reader; SELECT pipeann_search_step('items_v', $state)"), qr/permission denied for function/, 'no right to ask');
 $here->rows('RESET ROLE; GRANT EXECUTE ON FUNCTION pipeann_search_step TO reader');
 like(error_of($here, "SET ROLE reader; SELECT pipeann_search_step('items_v', $state)"), qr/permission denied for index/, 'no right to select');
-like(error_of($here, "SET ROLE reader; SET pipeann.part_servers = 'p1'"), qr/permission denied to set parameter/, 'nor to name servers');
+like(error_of($here, "SET ROLE reader; SET pipeann_servers.part_servers = 'p1'"), qr/permission denied to set parameter/, 'nor to name servers');
 $here->rows('RESET ROLE; GRANT SELECT ON items TO reader; ALTER TABLE items ENABLE ROW LEVEL SECURITY');
 like(error_of($here, "SET ROLE reader; SELECT pipeann_search_step('items_v', $state)"), qr/row-level security hides rows/, 'no right to see all rows');
 like(error_of($here, "SELECT pipeann_index_part('items_v', '$queries[0]'::vector)"), qr/row-level security hides rows/, 'nor to hear in which part they are');
