@@ -1,6 +1,6 @@
 /*
  * hooks.c
- *		Loading of the library, its settings, and the planner's hooks.
+ *		Loading of the library, and the planner's hooks.
  *
  * The library of pipeann itself is loaded first if it is not there. So its hook was
  * set before ours, whatever is preloaded in which order, and ours calls it: what is
@@ -9,11 +9,10 @@
  */
 #include "postgres.h"
 
+#include "cells/cells.h"
 #include "fmgr.h"
 #include "optimizer/planner.h"
 #include "queries/queries.h"
-#include "utils/guc.h"
-#include "utils/varlena.h"
 
 #if PG_VERSION_NUM >= 180000
 PG_MODULE_MAGIC_EXT(.name = "pipeann_servers", .version = PIPEANN_VERSION);
@@ -22,42 +21,6 @@ PG_MODULE_MAGIC;
 #endif
 
 PGDLLEXPORT void _PG_init(void);
-
-double		pipeann_shard_coverage;
-char	   *pipeann_part_servers;
-int			pipeann_part_timeout;
-
-static bool
-CheckPartServers(char **value, void **extra, GucSource source)
-{
-	List	   *names;
-
-	if (SplitIdentifierString(pstrdup(*value), ',', &names))
-		return true;
-	GUC_check_errdetail("List syntax is invalid.");
-	return false;
-}
-
-static void
-InitSettings(void)
-{
-	DefineCustomRealVariable("pipeann_servers.shard_coverage",
-							 "Share of the nearest rows that is expected of the servers asked, where rows are divided by cells.",
-							 "Others are asked if fewer rows than wanted are found. 1 asks all servers.",
-							 &pipeann_shard_coverage, 0.97, 0, 1, PGC_USERSET,
-							 GUC_EXPLAIN, NULL, NULL, NULL);
-	DefineCustomStringVariable("pipeann_servers.part_servers",
-							   "Foreign servers that have the same indexes, each with a part in memory.",
-							   "The first has part 1. In mode baton they go on with searches that want pages of their part.",
-							   &pipeann_part_servers, "", PGC_SUSET,
-							   GUC_LIST_INPUT, CheckPartServers, NULL, NULL);
-	DefineCustomIntVariable("pipeann_servers.part_timeout",
-							"How long a search waits for other servers, all their answers together.",
-							"After that it goes on alone.",
-							&pipeann_part_timeout, 1000, 1, 60000,
-							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
-	MarkGUCPrefixReserved("pipeann_servers");
-}
 
 static planner_hook_type former_planner;
 static create_upper_paths_hook_type former_upper_paths;
@@ -103,7 +66,8 @@ void
 _PG_init(void)
 {
 	PipeannFindCore();
-	InitSettings();
+	PipeannSettingsInit();
+	PipeannCellsPreload();
 	*pipeann_core->ask_part = PipeannAskPart;
 	RegisterCustomScanMethods(&PipeannOneMessageMethods);
 	former_planner = planner_hook;

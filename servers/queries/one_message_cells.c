@@ -11,6 +11,7 @@
 #include "access/table.h"
 #include "catalog/partition.h"
 #include "catalog/pg_type_d.h"
+#include "cells/cells.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "queries/one_message.h"
@@ -75,7 +76,7 @@ CellsOf(Relation table, const char *column)
 		key->partnatts != 1 || key->partattrs[0] != 0 ||
 		key->parttypid[0] != INT4OID)
 		return NULL;
-	vector = (const Var *) pipeann_core->cell_vector(linitial(key->partexprs),
+	vector = (const Var *) PipeannCellVector(linitial(key->partexprs),
 													 &cells);
 	if (vector == NULL || !IsA(vector, Var) || vector->varattno <= 0 ||
 		strcmp(NameStr(TupleDescAttr(RelationGetDescr(table),
@@ -132,6 +133,6 @@ PipeannFindCells(PipeannOneMessage *parts, const Append *append, List *rtable)
 	parts->cells = CellsOf(table, column);
 	table_close(table, NoLock);
 	if (parts->cells != NULL &&
-		pipeann_core->count_cells(parts->cells, parts->distance->opno) == 0)
+		PipeannCellsCount(parts->cells, parts->distance->opno) == 0)
 		parts->cells = NULL;
 }

@@ -16,6 +16,7 @@
 #include <math.h>
 
 #include "access/table.h"
+#include "cells/cells.h"
 #include "executor/executor.h"
 #include "lib/binaryheap.h"
 #include "nodes/nodeFuncs.h"
@@ -112,7 +113,7 @@ PipeannWavesBegin(const PipeannOneMessage *parts, CustomScanState *node, bool in
 	PipeannWaves *waves;
 	ListCell   *cell;
 	int			ncells = parts->cells == NULL ? 0 :
-		pipeann_core->count_cells(parts->cells, parts->distance->opno);
+		PipeannCellsCount(parts->cells, parts->distance->opno);
 
 	if (ncells == 0)
 		return NULL;
@@ -152,7 +153,7 @@ LookForNear(PipeannWaves *waves)
 	if (waves->all)
 		return;
 	/* others since the node began: it knows nothing of these */
-	if (!pipeann_core->near_cells(waves->parts->cells,
+	if (!PipeannCellsNear(waves->parts->cells,
 								  exprType((Node *) PipeannQueryVector(waves->parts->distance)),
 								  waves->query, waves->ncells, waves->cells))
 	{
@@ -163,7 +164,7 @@ LookForNear(PipeannWaves *waves)
 		if (waves->cells[i].distance < waves->cells[nearest].distance)
 			nearest = i;
 	waves->nearest = waves->cells[nearest].distance;
-	pipeann_core->note_cells(waves->parts->cells, waves->ncells, nearest, 0, 0);
+	PipeannCellsNote(waves->parts->cells, waves->ncells, nearest, 0, 0);
 }
 
 void
@@ -253,7 +254,7 @@ static Bitmapset *
 OtherParts(PipeannWaves *waves, double bound)
 {
 	Oid			type = exprType((Node *) PipeannQueryVector(waves->parts->distance));
-	double		last = pipeann_core->cell_distance(waves->parts->cells, type,
+	double		last = PipeannCellsDistance(waves->parts->cells, type,
 												   waves->query, bound);
 	Bitmapset  *asked = bms_copy(waves->asked);
 	double		sum = 0;
@@ -293,7 +294,7 @@ PipeannWavesNext(PipeannWaves *waves)
 	waves->nasked += bms_num_members(next);
 	waves->nwaves++;
 	if (!waves->all)
-		pipeann_core->note_cells(waves->parts->cells, waves->ncells, -1,
+		PipeannCellsNote(waves->parts->cells, waves->ncells, -1,
 								 bms_num_members(next), 1);
 	return next;
 }

@@ -8,12 +8,10 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_foreign_server.h"
 #include "foreign/foreign.h"
 #include "miscadmin.h"
 #include "queries/queries.h"
 #include "remote/remote.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -71,16 +69,7 @@ ServerOf(uint32 n)
 	if (server == NULL ||
 		strcmp(GetForeignDataWrapper(server->fdwid)->fdwname, "postgres_fdw") != 0)
 		return NULL;
-#if PG_VERSION_NUM >= 160000
-	if (object_aclcheck(ForeignServerRelationId, server->serverid, GetUserId(),
-						ACL_USAGE) != ACLCHECK_OK)
-		return NULL;
-#else
-	if (pg_foreign_server_aclcheck(server->serverid, GetUserId(),
-								   ACL_USAGE) != ACLCHECK_OK)
-		return NULL;
-#endif
-	return server;
+	return PipeannHasUsage(server->serverid) ? server : NULL;
 }
 
 /* The extension's functions are where the access method's is. */

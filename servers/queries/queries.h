@@ -5,22 +5,11 @@
 #ifndef PIPEANN_SERVERS_QUERIES_H
 #define PIPEANN_SERVERS_QUERIES_H
 
+#include "core/core.h"
 #include "nodes/extensible.h"
 #include "nodes/params.h"
 #include "nodes/pathnodes.h"
 #include "nodes/plannodes.h"
-#include "plan/interface.h"
-
-/* core.c: the library of pipeann itself, beside which this one works */
-extern const PipeannInterface *pipeann_core;
-
-/* Load it if it is not there. To be done before all else. */
-extern void PipeannFindCore(void);
-
-/* hooks.c: the settings pipeann_servers.shard_coverage, part_servers and part_timeout */
-extern double pipeann_shard_coverage;
-extern char *pipeann_part_servers;
-extern int	pipeann_part_timeout;	/* milliseconds */
 
 /* parts.c: have another server take a step of a search (interface.h, ask_part) */
 extern bytea *PipeannAskPart(Relation index, uint32 part, const bytea *message,

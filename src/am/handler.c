@@ -21,7 +21,6 @@
 #include "base/planted.h"
 #include "build/build.h"
 #include "cache/cache.h"
-#include "cells/cells.h"
 #include "catalog/pg_amop.h"
 #include "catalog/pg_amproc.h"
 #include "catalog/pg_opclass.h"
@@ -757,7 +756,6 @@ _PG_init(void)
 	PipeannPauseInit();
 	PipeannPlantedInit();
 	PipeannCacheInit();
-	PipeannCellsPreload();
 	PipeannIoInit();
 	PipeannPlanInit();
 	MarkGUCPrefixReserved("pipeann");

@@ -198,20 +198,6 @@ PipeannReachMemory(uint32 n)
 	return mul_size(n, 2 * sizeof(uint32) + 1);
 }
 
-/* place.c */
-
-/* Cells that are to be divided among servers. */
-typedef struct PipeannPlaced
-{
-	int			n;
-	int			elements;
-	const float *x;				/* [n][elements] centroids */
-	const uint32 *rows;			/* [n] of each */
-} PipeannPlaced;
-
-extern void PipeannPlace(const PipeannPlaced *cells, int nservers, uint64 seed,
-						 int *server);
-
 /* pack.c */
 extern void PipeannGraphPack(const PipeannGraph *graph,
 							 const PipeannVectors *vectors, int fill,

@@ -17,7 +17,7 @@
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_opfamily_d.h"
 #include "catalog/pg_type_d.h"
-#include "cells/cells.h"
+#include "distance/distance.h"
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -907,17 +907,13 @@ IsDistance(Oid operator)
 	return ours;
 }
 
-static const PipeannInterface interface = {
+static PipeannInterface interface = {
 	.version = PIPEANN_INTERFACE_VERSION,
+	.elements = PipeannDatumElements,
 	.rewrites_plans = RewritesPlans,
 	.is_distance = IsDistance,
 	.wrap = Wrap,
 	.visit_plans = PipeannVisitPlans,
-	.cell_vector = PipeannCellVector,
-	.count_cells = PipeannCellsCount,
-	.near_cells = PipeannCellsNear,
-	.cell_distance = PipeannCellsDistance,
-	.note_cells = PipeannCellsNote,
 	.bound_scans = PipeannBoundScans,
 	.ask_part = &pipeann_ask_part
 };
@@ -1005,6 +1001,6 @@ PipeannPlanInit(void)
 #if PG_VERSION_NUM >= 180000
 	PipeannExplainInit();
 #endif
-	*find_rendezvous_variable(PIPEANN_INTERFACE) =
-		unconstify(PipeannInterface *, &interface);
+	interface.kernels = PipeannKernel;
+	*find_rendezvous_variable(PIPEANN_INTERFACE) = &interface;
 }

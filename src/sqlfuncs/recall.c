@@ -9,16 +9,12 @@
 
 #include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/table.h"
 #include "access/xlog.h"
 #include "base/pause.h"
 #include "catalog/index.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_type.h"
-#include "cells/cells.h"
 #include "scan/scan.h"
 #include "common/pg_prng.h"
-#include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "io/io.h"
@@ -28,12 +24,7 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/float.h"
-#include "utils/guc.h"
-#include "utils/lsyscache.h"
-#include "utils/partcache.h"
 #include "utils/rel.h"
-#include "utils/syscache.h"
 
 PG_FUNCTION_INFO_V1(pipeann_recall);
 PG_FUNCTION_INFO_V1(pipeann_recall_of_queries);
@@ -295,8 +286,6 @@ Begin(RecallState *state, Relation index, int k, int most)
 static void
 End(RecallState *state)
 {
-	if (state->view.index == NULL)
-		return;					/* of a table */
 	MemoryContextDelete(state->context);
 	if (state->view.cache != NULL)
 		PipeannCacheRelease(state->view.cache);
@@ -398,122 +387,6 @@ TakeQueries(RecallState *state, ArrayType *array, int at_once)
 	}
 }
 
-/* ---------- tables that are partitioned by cells ---------- */
-
-/* The schema of a type, and of its operators. */
-static const char *
-SchemaOf(Oid type)
-{
-	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
-	Oid			schema;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for type %u", type);
-	schema = ((Form_pg_type) GETSTRUCT(tuple))->typnamespace;
-	ReleaseSysCache(tuple);
-	return get_namespace_name(schema);
-}
-
-/* How the distances of the k nearest rows of a table are asked for. */
-static SPIPlanPtr
-PlanForDistances(Relation table, Oid type)
-{
-	PartitionKey key = RelationGetPartitionKey(table);
-	const char *cells = NULL;
-	const Var  *vector = list_length(key->partexprs) != 1 ? NULL :
-		(const Var *) PipeannCellVector(linitial(key->partexprs), &cells);
-	Oid			types[] = {type, INT8OID};
-	char	   *distance;
-
-	if (vector == NULL || !IsA(vector, Var))
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("table \"%s\" is not partitioned by cells",
-						RelationGetRelationName(table))));
-	if (vector->vartype != type)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("queries are of type %s, but rows of table \"%s\" have values of type %s",
-						format_type_be(type), RelationGetRelationName(table),
-						format_type_be(vector->vartype)),
-				 errhint("Cast them to %s[].", format_type_be(vector->vartype))));
-	distance = psprintf("%s OPERATOR(%s.%s) $1",
-						quote_identifier(get_attname(RelationGetRelid(table),
-													 vector->varattno, false)),
-						quote_identifier(SchemaOf(type)),
-						PipeannCellsOperator(PipeannCellsFind(cells, false)));
-	return SPI_prepare(psprintf("SELECT d FROM (SELECT %s AS d FROM %s ORDER BY %s LIMIT $2) s"
-								" WHERE d OPERATOR(pg_catalog.<) 'infinity'::pg_catalog.float8",
-								distance,
-								quote_qualified_identifier(get_namespace_name(RelationGetNamespace(table)),
-														   RelationGetRelationName(table)),
-								distance), 2, types);
-}
-
-/* Ask for these, and count those that are not farther than most; returns how many there are. */
-static int
-CountDistances(SPIPlanPtr plan, Datum *values, double *farthest, double most, int *within)
-{
-	if (SPI_execute_plan(plan, values, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not ask for the nearest rows");
-	*farthest = -get_float8_infinity();
-	*within = 0;
-	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		bool		none;
-		double		d = DatumGetFloat8(SPI_getbinval(SPI_tuptable->vals[i],
-													 SPI_tuptable->tupdesc, 1, &none));
-
-		*farthest = Max(*farthest, d);
-		*within += d <= most;
-	}
-	SPI_freetuptable(SPI_tuptable);
-	return (int) SPI_processed;
-}
-
-/* What is found at the present coverage of what is with all partitions asked. */
-static void
-CompareCoverage(RecallState *state, SPIPlanPtr plan, Datum query)
-{
-	Datum		values[] = {query, Int64GetDatum(state->k)};
-	int			level = NewGUCNestLevel();
-	double		farthest;
-	double		none;
-	int			found;
-	int			n;
-
-	(void) set_config_option("pipeann_servers.shard_coverage", "1", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-	n = CountDistances(plan, values, &farthest, 0, &found);
-	AtEOXact_GUC(true, level);
-	if (n == 0)
-		return;
-	(void) CountDistances(plan, values, &none, farthest, &found);
-	NoteShare(state, n, Min(found, n));
-}
-
-static void
-RecallOfTable(RecallState *state, Oid relid, ArrayType *array, int k)
-{
-	Relation	table = table_open(relid, AccessShareLock);
-	SPIPlanPtr	plan;
-	Datum	   *queries;
-	bool	   *nulls;
-	int			n;
-
-	memset(state, 0, sizeof(*state));
-	state->k = k;
-	deconstruct_array(array, ARR_ELEMTYPE(array), -1, false, TYPALIGN_INT,
-					  &queries, &nulls, &n);
-	SPI_connect();
-	plan = PlanForDistances(table, ARR_ELEMTYPE(array));
-	for (int i = 0; i < n; i++)
-		if (!nulls[i])
-			CompareCoverage(state, plan, queries[i]);
-	SPI_finish();
-	table_close(table, AccessShareLock);
-}
-
 static void
 RecallOfQueries(RecallState *state, FunctionCallInfo fcinfo)
 {
@@ -521,11 +394,6 @@ RecallOfQueries(RecallState *state, FunctionCallInfo fcinfo)
 	int			k = PG_GETARG_INT32(2);
 
 	CheckK(k, PG_INT32_MAX);
-	if (get_rel_relkind(PG_GETARG_OID(0)) == RELKIND_PARTITIONED_TABLE)
-	{
-		RecallOfTable(state, PG_GETARG_OID(0), array, k);
-		return;
-	}
 	Begin(state, PipeannOpenIndex(PG_GETARG_OID(0)), k, AT_ONCE);
 	TakeQueries(state, array, AT_ONCE);
 	CompareAll(state);

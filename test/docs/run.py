@@ -109,13 +109,13 @@ def reference(host):
     names = {
         "setting": "SELECT name FROM pg_settings WHERE name ~ '^pipeann(_servers)?[.]' AND name <> 'pipeann.pause_at'",
         "function": "SELECT p.proname FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'"
-                    " JOIN pg_extension e ON e.oid = d.refobjid WHERE e.extname = 'pipeann'"
+                    " JOIN pg_extension e ON e.oid = d.refobjid WHERE e.extname IN ('pipeann', 'pipeann_servers')"
                     " AND NOT EXISTS (SELECT 1 FROM pg_amproc a WHERE a.amproc = p.oid)",
         "column": "SELECT unnest(proargnames[2:]) FROM pg_proc WHERE proname = 'pipeann_index_info'",
         "operator class": "SELECT opcname FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod WHERE amname = 'pipeann'",
     }
     for kind, query in names.items():
-        found = psql(host, database, f"LOAD 'pipeann_servers'; {query};", "-At").split()
+        found = psql(host, database, f"CREATE EXTENSION IF NOT EXISTS pipeann_servers CASCADE; {query};", "-At").split()
         lost = [name for name in found if not re.search(r"`" + re.escape(name) + r"[`(]", text)]
         tap(bool(found) and not lost, f"docs/reference.md has each {kind} ({len(found)})", " ".join(lost))
     source = "".join(open(file, encoding="utf-8").read() for tree in ("src", "servers")

@@ -16,12 +16,12 @@ import sys
 import tempfile
 
 # From the bottom up: a room may use those before it, but for what FORBIDDEN says.
-ROOMS = ("base", "distance", "pq", "storage", "graph", "search", "io", "hints", "cache", "index", "cells", "attributes",
-         "recall", "build", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am", "remote", "queries")
+ROOMS = ("base", "distance", "pq", "storage", "graph", "search", "io", "hints", "cache", "index", "attributes",
+         "recall", "build", "insert", "scan", "plan", "vacuum", "verify", "sqlfuncs", "am", "core", "remote", "cells", "queries")
 # Those of the library in servers/. It is loaded beside the other one, of which it may
-# know this header and no symbol.
-SERVERS = ("remote", "queries")
-INTERFACE = "plan/interface.h"
+# know these headers and no symbol.
+SERVERS = ("core", "remote", "cells", "queries")
+INTERFACE = {"plan/interface.h", "base/base.h", "base/random.h", "distance/distance.h"}
 # Files of a room that have a header of their own for others.
 NEIGHBORS = {"index/neighbors"}
 # Rooms that compute without a server do not see those that need one. Of a room that
@@ -39,17 +39,17 @@ FORBIDDEN = {
     "verify": NEIGHBORS | {"build", "insert", "scan", "plan", "vacuum"},
 }
 # Headers of a room that others may include beside ROOM/ROOM.h.
-OPEN_HEADERS = {"cells/near.h", "distance/sparse.h", "index/neighbors.h", "pq/codes.h", "storage/slot.h", "storage/bounds.h", "storage/page_source.h"}
+OPEN_HEADERS = {"distance/sparse.h", "index/neighbors.h", "pq/codes.h", "storage/slot.h", "storage/bounds.h", "storage/page_source.h"}
 OPEN_ROOMS = {"base"}
 MOST_FUNCTION, MOST_HEADER, MOST_PARAMETERS = 100, 250, 7
 MOST_README, MOST_COLUMNS = 150, 100
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 51182,
-    "functions of pipeann.so that are not static": 532,
-    "headers of src/": 71,
-    "words of src/README": 16652,
+    "lines of src/*/*.[ch]": 48974,
+    "functions of pipeann.so that are not static": 491,
+    "headers of src/": 67,
+    "words of src/README": 16294,
     "fields of PipeannSearch": 57,
     "fields of PipeannScan": 36,
     "fields of PipeannMeta": 34,
@@ -116,7 +116,7 @@ def includes(root):
             for other, header in included(root, path):
                 if other == room or room not in ROOMS or other not in ROOMS:
                     continue
-                if room in SERVERS and f"{other}/{header}" == INTERFACE:
+                if room in SERVERS and f"{other}/{header}" in INTERFACE:
                     continue
                 if not allowed(room, other, f"{other}/{header[:-2]}"):
                     wrong.append(f"{short(root, path)} includes {other}/{header}, which {room} may not know")

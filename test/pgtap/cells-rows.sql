@@ -1,6 +1,7 @@
 -- Rows by cells: spread evenly over servers, near ones together, each in the same cell always.
 \ir data.psql
 BEGIN;
+CREATE EXTENSION IF NOT EXISTS pipeann_servers CASCADE;
 SELECT plan(14);
 CREATE FUNCTION made(name, operator text) RETURNS bool LANGUAGE sql AS $$
 	SELECT pipeann_make_cells($1, 'SELECT val FROM strips', operator => $2, cells => 200);

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 PRELUDE = """\
 CREATE EXTENSION IF NOT EXISTS pipeann CASCADE;
 CREATE EXTENSION IF NOT EXISTS citext;
-CREATE EXTENSION IF NOT EXISTS postgres_fdw;
+CREATE EXTENSION IF NOT EXISTS pipeann_servers CASCADE;
 CREATE SCHEMA rq;
 CREATE COLLATION rq.nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
 CREATE TYPE rq.mood AS ENUM ('low', 'middling', 'high', 'higher');

@@ -1,6 +1,7 @@
 \a \t
--- Every number that a function of the extension takes, at its ends: an error of class 22 or an answer.
+-- Every number that a function of both extensions takes, at its ends: an error of class 22 or an answer.
 SET client_min_messages = warning;
+CREATE EXTENSION pipeann_servers CASCADE;
 CREATE TABLE args (id int, v vector(2), w vector(2));
 INSERT INTO args SELECT i, ARRAY[sin(i), cos(i)], ARRAY[i % 7, i] FROM generate_series(1, 5000) i;
 CREATE INDEX args_v ON args USING pipeann (v vector_l2_ops);
@@ -36,11 +37,11 @@ FROM pg_depend d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d
 	unnest(CASE t WHEN 'float8'::regtype THEN '{"NULL",-1,0,1,1e-308,1e308,''NaN'',''Infinity'',''-Infinity''}' ELSE '{"NULL",-1,0,1,2,50000000,2147483647,-2147483648}' END::text[]
 		|| CASE t WHEN 'int8'::regtype THEN '{9223372036854775807,-9223372036854775808}' ELSE '{}' END::text[]) AS value,
 	unnest('{args_v,args_w}'::text[]) AS index
-WHERE d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pipeann') AND d.deptype = 'e' AND t IN ('int4'::regtype, 'int8'::regtype, 'float8'::regtype)
+WHERE d.refobjid IN (SELECT oid FROM pg_extension WHERE extname IN ('pipeann', 'pipeann_servers')) AND d.deptype = 'e' AND t IN ('int4'::regtype, 'int8'::regtype, 'float8'::regtype)
 	-- as many searches as are asked for
 	AND (p.proargnames[n] <> 'samples' OR length(value) < 4)
-	-- halfvec, sparsevec and bit have the same functions
-	AND NOT p.proargtypes::regtype[]::text[] && '{halfvec,halfvec[],sparsevec,sparsevec[],bit,bit[]}';
+	-- halfvec, sparsevec and bit have the same functions; pipeann_cells_recall is for tables by cells
+	AND NOT p.proargtypes::regtype[]::text[] && '{halfvec,halfvec[],sparsevec,sparsevec[],bit,bit[],anyarray}';
 SELECT f, argument, count(*) FROM answers GROUP BY f, argument ORDER BY f::text, argument;
 SELECT f, argument, value, index, answer FROM answers WHERE answer <> 'done' AND answer NOT LIKE '22%' ORDER BY f::text, argument, value, index;
 -- of each argument some number is refused, and some taken
@@ -49,3 +50,4 @@ SELECT pipeann_recall('args_v', k => 50000000, samples => 1) BETWEEN 0 AND 1 AS 
 DROP SERVER args_cells;
 DROP TABLE answers, args;
 DROP FUNCTION called;
+DROP EXTENSION pipeann_servers, postgres_fdw;

@@ -2,6 +2,7 @@
 -- Cells: made, asked for, placed; tables that are partitioned by them.
 \set VERBOSITY terse
 SET client_min_messages = warning;
+CREATE EXTENSION pipeann_servers CASCADE;
 CREATE TABLE cells_pool AS
 	SELECT i AS id, ARRAY[hashint4(i) % 1000, hashint4(-i) % 1000, i % 100]::vector(3) AS v FROM generate_series(1, 4000) i;
 
@@ -105,7 +106,7 @@ SELECT count(DISTINCT pipeann_cell('cells_new', v)) FROM cells_pool;
 ROLLBACK;
 SELECT pipeann_cell('cells_new', '[1,2,3]'::vector);
 
--- Who may make them: who has USAGE of the wrapper. Anybody may use them.
+-- A role with USAGE of the wrapper may make them. A partition key may be evaluated by anybody.
 CREATE ROLE regress_cells;
 GRANT SELECT ON cells_pool TO regress_cells;
 SET ROLE regress_cells;
@@ -261,6 +262,11 @@ CALL public.pipeann_move_cells('"cells schema"."some items"', '{3,4,5}', '"cells
 SELECT partition, cells FROM public.pipeann_cell_partitions('"cells schema"."some items"');
 SELECT count(*), sum(rows) FROM public.pipeann_cells('"cells schema"."some items"');
 SELECT * FROM public.pipeann_misplaced('"cells schema"."some items"');
+SET pipeann_servers.shard_coverage = 0.5;
+SELECT public.pipeann_cells_recall('"cells schema"."some items"', ARRAY['[1,2,3]', NULL, '[500,1,2]']::public.halfvec[], 20), current_setting('pipeann_servers.shard_coverage');
+RESET pipeann_servers.shard_coverage;
+SELECT public.pipeann_cells_recall('"cells schema"."some items"', ARRAY['[1,2,3]']::public.vector[]);
+SELECT public.pipeann_cells_recall('"cells schema"."some items"', ARRAY['[1,2,3]']::public.halfvec[], 0);
 RESET search_path;
 
 DROP SCHEMA "cells schema" CASCADE;
@@ -269,3 +275,4 @@ DROP FUNCTION cells_same, embed, centroids, half;
 DROP TABLE cells_read;
 DROP TABLE cells_items, cells_items_3, cells_whole, cells_hash, cells_list, cells_empty, cells_pool;
 DROP SERVER cells_l2, cells_ip, cells_cosine, "cells half";
+DROP EXTENSION pipeann_servers, postgres_fdw;

@@ -1,6 +1,7 @@
 \a \t
 -- Who may do what: the owner of a table, a role with SELECT on it, one without, and pg_monitor; for each object.
 SET client_min_messages = warning;
+CREATE EXTENSION pipeann_servers CASCADE;
 SET enable_seqscan = off;
 CREATE ROLE regress_pipeann_owner;
 CREATE ROLE regress_pipeann_reads;
@@ -21,6 +22,8 @@ ALTER TABLE apart OWNER TO regress_pipeann_owner;
 ALTER TABLE apart_0 OWNER TO regress_pipeann_owner;
 ALTER TABLE apart_1 OWNER TO regress_pipeann_owner;
 GRANT SELECT ON apart, apart_0, apart_1 TO regress_pipeann_reads;
+-- an owner of tables by cells has USAGE of these; a role that only reads or writes the tables has not
+GRANT USAGE ON FOREIGN SERVER rights_cells TO regress_pipeann_owner;
 SELECT id FROM rights ORDER BY v <-> '[1,1]' LIMIT 1;
 
 -- what comes of a statement: its only value, or the error's class; it is undone
@@ -67,6 +70,7 @@ INSERT INTO tries VALUES
 	('pipeann_cells_stats', 'SELECT count(*) FROM pipeann_cells_stats(''rights_cells'')'),
 	('pipeann_cell_partitions', 'SELECT count(*) FROM pipeann_cell_partitions(''apart'')'),
 	('pipeann_cells', 'SELECT count(*) FROM pipeann_cells(''apart'')'),
+	('pipeann_cells_recall', 'SELECT pipeann_cells_recall(''apart'', ''{"[1,2]"}''::vector[])'),
 	('pipeann_misplaced', 'SELECT count(*) FROM pipeann_misplaced(''apart'')'),
 	('pipeann_part', 'SELECT pipeann_part(''apart'', ''[1,2]''::vector) IS NOT NULL'),
 	('pipeann_move_cells', 'CALL pipeann_move_cells(''apart'', ''{0}'', ''apart_1'')'),
@@ -76,9 +80,9 @@ SELECT object, tried('regress_pipeann_owner', statement) AS owner, tried('regres
 FROM tries;
 -- no other object tells anything
 SELECT p.oid::regprocedure FROM pg_depend d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
-WHERE d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pipeann') AND d.deptype = 'e'
+WHERE d.refobjid IN (SELECT oid FROM pg_extension WHERE extname IN ('pipeann', 'pipeann_servers')) AND d.deptype = 'e'
 	AND p.proname !~ '^pipeann(handler|_metric_.*|_type_.*|_column_options)$' AND p.proname NOT IN (SELECT object FROM tries);
-SELECT d.objid::regclass FROM pg_depend d WHERE d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pipeann') AND d.deptype = 'e' AND d.classid = 'pg_class'::regclass;
+SELECT d.objid::regclass FROM pg_depend d WHERE d.refobjid IN (SELECT oid FROM pg_extension WHERE extname IN ('pipeann', 'pipeann_servers')) AND d.deptype = 'e' AND d.classid = 'pg_class'::regclass;
 
 -- counters are those of the index: not those of one that was rolled back or dropped, or of what was in another file
 CREATE TABLE counted (id int, v vector(2));
@@ -101,4 +105,5 @@ SELECT count(*) FROM pipeann_stats() s WHERE NOT EXISTS (SELECT FROM pg_class c 
 DROP TABLE apart, rights, tries;
 DROP SERVER rights_cells;
 DROP FUNCTION tried;
+DROP EXTENSION pipeann_servers, postgres_fdw;
 DROP ROLE regress_pipeann_owner, regress_pipeann_reads, regress_pipeann_nobody, regress_pipeann_watches;

@@ -1,7 +1,12 @@
 \a \t
--- What CREATE EXTENSION pipeann_servers makes, and its settings. (What it does: test/t/plan-servers*.pl.)
+-- What CREATE EXTENSION pipeann_servers makes, and its settings. (What it does: sql/cells, t/plan-servers*.)
 SET client_min_messages = warning;
 CREATE EXTENSION pipeann_servers CASCADE;
+SELECT pg_describe_object(classid, objid, 0)
+FROM pg_depend
+WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+	AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pipeann_servers')
+ORDER BY pg_describe_object(classid, objid, 0) COLLATE "C";
 
 SELECT name, setting, min_val, max_val, context FROM pg_settings WHERE name LIKE 'pipeann_servers.%' ORDER BY name COLLATE "C";
 SET pipeann_servers.shard_coverage = 1.1;

@@ -19,7 +19,7 @@ my $session = session($front, settings => 'SET enable_seqscan = on');
 sub pool { my ($from, $to) = @_; return "SELECT i, ARRAY[hashint4(i) % 1000, hashint4(-i) % 1000, i % 99, 1 + i % 7]::vector(4) FROM generate_series($from, $to) i"; }
 sub cell { my ($v) = @_; return "pipeann_cell('items', $v)"; }
 
-$session->rows("CREATE EXTENSION IF NOT EXISTS postgres_fdw");
+$session->rows("CREATE EXTENSION pipeann_servers CASCADE");
 $session->rows("CREATE TABLE staging ($columns); INSERT INTO staging " . pool(1, 3000));
 $session->rows("SELECT pipeann_make_cells('items', 'SELECT v FROM staging', cells => 30)");
 $session->rows("CREATE TABLE items ($columns) PARTITION BY LIST (pipeann_cell('items', v))");
@@ -119,9 +119,9 @@ all_there('a move rolled back');
 # Same cells in another database and on another server, of the same options.
 my $options = $session->row("SELECT string_agg(split_part(o, '=', 1) || ' ' || quote_literal(substr(o, strpos(o, '=') + 1)), ', ') FROM pg_foreign_server, unnest(srvoptions) o WHERE srvname = 'items'");
 my $sum = "SELECT sum(hashint8extended(id, " . cell('v') . ")) FROM staging";
-$far[0]->safe_psql('postgres', "CREATE SERVER items FOREIGN DATA WRAPPER pipeann_cells OPTIONS ($options); CREATE TABLE staging ($columns); INSERT INTO staging " . pool(1, 3000));
+$far[0]->safe_psql('postgres', "CREATE EXTENSION pipeann_servers CASCADE; CREATE SERVER items FOREIGN DATA WRAPPER pipeann_cells OPTIONS ($options); CREATE TABLE staging ($columns); INSERT INTO staging " . pool(1, 3000));
 is($far[0]->safe_psql('postgres', $sum), $session->row($sum), 'another server has the same cells');
-$session->rows("ALTER SERVER s1 OPTIONS (SET extensions 'vector,pipeann')");
+$session->rows("ALTER SERVER s1 OPTIONS (SET extensions 'vector,pipeann_servers')");
 like(join("\n", $session->rows('EXPLAIN (VERBOSE) SELECT id FROM items_1 WHERE ' . cell('v') . ' = 3')), qr/Remote SQL: .*pipeann_cell\('items'/, 'a condition on the cell is sent');
 all_there('conditions on cells are sent');
 

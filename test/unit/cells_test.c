@@ -76,7 +76,7 @@ Make(int n, int elements, uint64 *seed)
 {
 	for (int i = 0; i < n * elements; i++)
 		Centroids[i] = Element(seed, i % elements, 0.5f);
-	return PipeannByteCentroidsMake(Centroids, n, elements);
+	return PipeannByteCentroidsMake(PipeannKernel, Centroids, n, elements);
 }
 
 /* The way from one centroid to another, and somewhat beside it. */
@@ -153,7 +153,7 @@ NearDuplicatesAreCompared(void)
 					*x *= 1 + i * 1e-6f;
 			}
 		Free(c);
-		c = PipeannByteCentroidsMake(Centroids, MOST_CENTROIDS, elements);
+		c = PipeannByteCentroidsMake(PipeannKernel, Centroids, MOST_CENTROIDS, elements);
 		for (int round = 0; round < 50; round++)
 		{
 			Between(c, round, 299 - round, 0.5f, round % 2 == 0 ? 0 : 1e-6f, &seed);
@@ -180,7 +180,7 @@ LengthsDoNotMatter(void)
 			for (int i = 0; i < 50 * elements; i++)
 				Centroids[i] = lengths[of] * UnitRandomFloat(&seed, -1, 1);
 			Free(c);
-			c = PipeannByteCentroidsMake(Centroids, 50, elements);
+			c = PipeannByteCentroidsMake(PipeannKernel, Centroids, 50, elements);
 			for (int d = 0; d < elements; d++)
 				X[d] = lengths[to] * UnitRandomFloat(&seed, -1, 1);
 			(void) CheckNearest(c);

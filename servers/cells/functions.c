@@ -1,5 +1,5 @@
 /*
- * cells.c
+ * functions.c
  *		SQL functions for cells: their centroids of a sample, and which server gets which.
  */
 #include "postgres.h"
@@ -8,16 +8,18 @@
 #include <math.h>
 
 #include "base/random.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_type_d.h"
 #include "cells/cells.h"
+#include "core/core.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "graph/graph.h"
-#include "index/index.h"
+#include "foreign/foreign.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "parser/parse_func.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -70,12 +72,13 @@ HasCells(Oid function, Oid type)
 static void
 Begin(Sample *s, Datum value)
 {
-	const PipeannValue *vector = (const PipeannValue *) PG_DETOAST_DATUM(value);
+	/* with it begin both types of pgvector */
+	const int16 *dim = (const int16 *) VARDATA(PG_DETOAST_DATUM(value));
 	Size		bytes;
 
-	s->dim = vector->dim;
+	s->dim = *dim;
 	s->elements = s->dim + (s->metric == PIPEANN_IP);
-	if (s->dim > PIPEANN_MAX_DIM ||
+	if (s->dim > PIPEANN_MOST_DIM ||
 		s->wanted > PIPEANN_MOST_CELL_ELEMENTS / s->elements)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -97,7 +100,7 @@ AddRow(Sample *s, Datum value)
 
 	if (s->dim == 0)
 		Begin(s, value);
-	v = PipeannDatumElements(s->type, value, s->dim);
+	v = pipeann_core->elements(s->type, value, s->dim);
 	for (int d = 0; d < s->dim; d++)
 		square += (double) v[d] * v[d];
 	if (!(square < FLT_MAX / 8))
@@ -233,6 +236,18 @@ pipeann_make_cells(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/*
+ * Only a role with USAGE of the cells' foreign server may ask for these, as only such a role may
+ * make foreign tables of a server. pipeann_cell() is not checked: a partition key is evaluated
+ * as the role that writes the table, and its result follows from options that all may read.
+ */
+static void
+CheckUsage(const char *name)
+{
+	if (!PipeannHasUsage(get_foreign_server_oid(name, false)))
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FOREIGN_SERVER, name);
+}
+
 /* The server of each cell, from 0 on. */
 static int *
 Place(const PipeannCells *cells, int nservers)
@@ -250,12 +265,14 @@ Place(const PipeannCells *cells, int nservers)
 Datum
 pipeann_place_cells(PG_FUNCTION_ARGS)
 {
-	const PipeannCells *cells = PipeannCellsFind(NameStr(*PG_GETARG_NAME(0)), false);
+	const char *name = NameStr(*PG_GETARG_NAME(0));
+	const PipeannCells *cells = PipeannCellsFind(name, false);
 	int			nservers = PG_GETARG_INT32(1);
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	Datum	   *of_server = palloc(mul_size(cells->n, sizeof(Datum)));
 	const int  *server;
 
+	CheckUsage(name);
 	if (nservers < 1 || nservers > cells->n)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -294,6 +311,8 @@ pipeann_cells_stats(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	(void) PipeannCellsFind(name, false);
+	if (!has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS))
+		CheckUsage(name);
 	use = PipeannCellsUsed(name, &of_cell);
 	values[0] = Int64GetDatum(use.queries);
 	values[1] = Int64GetDatum(use.parts);
@@ -312,7 +331,7 @@ Distance(const char *name, PipeannType type, Datum vector)
 {
 	const PipeannCells *cells = PipeannCellsFind(name, false);
 
-	PipeannCellsEmbed(cells, PipeannDatumElements(type, vector, cells->dim), false,
+	PipeannCellsEmbed(cells, pipeann_core->elements(type, vector, cells->dim), false,
 					  cells->x);
 	return sqrt(PipeannCellDistance(cells, PipeannCellNearest(cells, cells->x), cells->x));
 }

@@ -14,10 +14,10 @@
 #include <math.h>
 
 #include "cells/cells.h"
+#include "core/core.h"
 #include "distance/distance.h"
-#include "pq/pq.h"
 
-#define BLOCK PIPEANN_CENTROIDS
+#define BLOCK PIPEANN_CELL_BLOCK
 
 /* The metric that has an operator and cells, or 0. */
 PipeannMetric
@@ -89,7 +89,7 @@ PipeannCellsCopy(const PipeannCells *cells, float *elements, bool back)
 }
 
 /*
- * The embedded vector (graph/graph.h), x[PipeannCellElements()]. A product of two floats
+ * The embedded vector (src/graph/graph.h), x[PipeannCellElements()]. A product of two floats
  * is exact in double, so it does not matter whether a compiler fuses it with the sum.
  *
  * For inner product the length of a query does not change the order of rows; it gets
@@ -127,7 +127,7 @@ Compare(const PipeannCells *cells, const float *x)
 	float		least;
 
 	for (int b = 0; b < PipeannCellsBlocks(cells); b++)
-		PipeannKernel->centroid_l2(x, cells->centroids + (Size) b * BLOCK * elements,
+		pipeann_core->kernels->centroid_l2(x, cells->centroids + (Size) b * BLOCK * elements,
 								   elements, cells->distance + b * BLOCK);
 	least = cells->distance[0];
 	for (int i = 1; i < cells->n; i++)

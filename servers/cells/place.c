@@ -1,6 +1,6 @@
 /*
  * place.c
- *		Which server gets which cells: of a table's, or of an index's nodes.
+ *		Which server gets which cells.
  *
  * Near cells belong together, so that a query asks few servers, and servers shall have
  * about as many rows. So it is k-means of the centroids, in which a server has a price
@@ -8,14 +8,16 @@
  * falls while it has too few. Cells are large, so prices alone do not even out all; the
  * cells that lose least by it are then given to other servers, or exchanged.
  */
-#include "base/base.h"
+#include "postgres.h"
 
 #include <float.h>
 #include <math.h>
 
 #include "base/random.h"
+#include "cells/cells.h"
+#include "core/core.h"
 #include "distance/distance.h"
-#include "graph/graph.h"
+#include "miscadmin.h"
 
 /* Rounds of k-means, and of prices in each. */
 #define ROUNDS 20
@@ -55,7 +57,7 @@ MeasureDistances(Placing *p)
 		CHECK_FOR_INTERRUPTS();
 		for (int s = 0; s < p->nservers; s++)
 			p->distance[(Size) i * p->nservers + s] =
-				PipeannKernel->l2_pair[PIPEANN_FLOAT4] (p->x + (Size) i * p->elements,
+				pipeann_core->kernels->l2_pair[PIPEANN_FLOAT4] (p->x + (Size) i * p->elements,
 														p->center + (Size) s * p->elements,
 														p->elements);
 	}
@@ -78,7 +80,7 @@ Seed(Placing *p, uint64 seed)
 		memcpy(p->center + (Size) s * p->elements, center, p->elements * sizeof(float));
 		for (int i = 0; i < n; i++)
 		{
-			float		d = PipeannKernel->l2_pair[PIPEANN_FLOAT4] (p->x + (Size) i * p->elements,
+			float		d = pipeann_core->kernels->l2_pair[PIPEANN_FLOAT4] (p->x + (Size) i * p->elements,
 																	center, p->elements);
 
 			nearest[i] = Min(nearest[i], d);

@@ -17,12 +17,11 @@
 #include "cells/cells.h"
 #include "commands/defrem.h"
 #include "common/base64.h"
+#include "core/core.h"
 #include "distance/distance.h"
-#include "index/index.h"
 #include "lib/stringinfo.h"
 #include "nodes/primnodes.h"
 #include "port/pg_bswap.h"
-#include "pq/pq.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
@@ -65,7 +64,7 @@ SetHalves(PipeannCells *cells, const uint16 *halves, float *elements)
 	int			n = cells->n * PipeannCellElements(cells);
 	bool		finite = true;
 
-	PipeannKernel->to_float[PIPEANN_FLOAT2] (halves, n, elements);
+	pipeann_core->kernels->to_float[PIPEANN_FLOAT2] (halves, n, elements);
 	for (int i = 0; i < n; i++)
 	{
 		elements[i] = ldexpf(elements[i], cells->exponent);
@@ -97,7 +96,7 @@ PipeannCellsRound(PipeannCells *cells)
 	cells->exponent -= HALF_EXPONENT;
 	for (int i = 0; i < n; i++)
 		elements[i] = ldexpf(elements[i], -cells->exponent);
-	PipeannKernel->to_half(elements, n, halves);
+	pipeann_core->kernels->to_half(elements, n, halves);
 	(void) SetHalves(cells, halves, elements);
 	for (int i = 0; i < n; i++)
 		halves[i] = pg_hton16(halves[i]);
@@ -201,7 +200,7 @@ Read(List *options, const char *name)
 	int			n = ReadRows(rows, NULL);
 	PipeannCells *cells;
 
-	if (metric == 0 || dim < 1 || dim > PIPEANN_MAX_DIM || n < 1 ||
+	if (metric == 0 || dim < 1 || dim > PIPEANN_MOST_DIM || n < 1 ||
 		n > PIPEANN_MOST_CELLS || n > PIPEANN_MOST_CELL_ELEMENTS / (dim + 1))
 		Broken(name);
 	cells = PipeannCellsNew(metric, dim, n, n * dim <= MOST_IN_BLOCKS);
@@ -215,7 +214,8 @@ Read(List *options, const char *name)
 		!DecodeCentroids(cells, Option(options, "centroids", name)))
 		Broken(name);
 	if (cells->stride == 1)
-		cells->bytes = PipeannByteCentroidsMake(cells->centroids, n, PipeannCellElements(cells));
+		cells->bytes = PipeannByteCentroidsMake(pipeann_core->kernels, cells->centroids, n,
+												 PipeannCellElements(cells));
 	return cells;
 }
 
@@ -341,8 +341,7 @@ PipeannCellsType(Oid type)
 {
 	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
 	bool		half = HeapTupleIsValid(tuple) &&
-		strcmp(NameStr(((Form_pg_type) GETSTRUCT(tuple))->typname),
-			   PipeannTypes[PIPEANN_HALFVEC].name) == 0;
+		strcmp(NameStr(((Form_pg_type) GETSTRUCT(tuple))->typname), "halfvec") == 0;
 
 	if (HeapTupleIsValid(tuple))
 		ReleaseSysCache(tuple);
@@ -353,7 +352,7 @@ static int
 CellOf(const char *name, PipeannType type, Datum vector)
 {
 	const PipeannCells *cells = PipeannCellsFind(name, false);
-	const float *v = PipeannDatumElements(type, vector, cells->dim);
+	const float *v = pipeann_core->elements(type, vector, cells->dim);
 
 	PipeannCellsEmbed(cells, v, false, cells->x);
 	return PipeannCellNearest(cells, cells->x);
@@ -387,7 +386,7 @@ IsCell(Oid function)
 	return info.fn_addr == pipeann_cell || info.fn_addr == pipeann_cell_of_halfvec;
 }
 
-/* ---------- for plans (plan/interface.h) ---------- */
+/* ---------- for plans ---------- */
 
 /* The vector of an expression that is pipeann_cell(), and the name of the cells; or NULL. */
 Node *
@@ -428,7 +427,7 @@ PipeannCellsNear(const char *name, Oid type, Datum query, int n,
 
 	if (cells->n != n)
 		return false;
-	PipeannCellsEmbed(cells, PipeannDatumElements(PipeannCellsType(type), query, cells->dim),
+	PipeannCellsEmbed(cells, pipeann_core->elements(PipeannCellsType(type), query, cells->dim),
 					  true, cells->x);
 	PipeannCellsDistances(cells, cells->x, near);
 	return true;
@@ -441,6 +440,6 @@ PipeannCellsDistance(const char *name, Oid type, Datum query, double distance)
 	const PipeannCells *cells = PipeannCellsFind(name, false);
 
 	return PipeannCellsSquare(cells,
-							  PipeannDatumElements(PipeannCellsType(type), query,
+							  pipeann_core->elements(PipeannCellsType(type), query,
 												   cells->dim), distance);
 }

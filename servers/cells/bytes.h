@@ -30,6 +30,7 @@ typedef struct PipeannByteCentroids
 	int			n;
 	int			elements;
 	const float *centroids;		/* [n][elements] */
+	const struct PipeannKernels *kernels;
 	float	   *mean;
 	int8	   *bytes;			/* [n][elements] */
 	PipeannByteVector *about;	/* [n] */
@@ -48,7 +49,8 @@ PipeannCellLimit(float least, int elements)
 					elements * (double) FLT_MIN);
 }
 
-extern PipeannByteCentroids *PipeannByteCentroidsMake(const float *centroids, int n,
+extern PipeannByteCentroids *PipeannByteCentroidsMake(const struct PipeannKernels *kernels,
+													  const float *centroids, int n,
 													  int elements);
 
 /* Sets distance[] to all squared distances from x[elements], about. */

@@ -2,18 +2,18 @@
  * train.c
  *		Centroids of cells: k-means of a sample.
  *
- * Lloyd's iterations, as codebooks have them (pq/pq.c), but over blocks of 256
+ * Lloyd's iterations, as codebooks have them (src/pq/pq.c), but over blocks of 256
  * centroids: seeds are samples, as k-means++ finds no better ones for so many.
  */
 #include "postgres.h"
 
 #include "base/random.h"
 #include "cells/cells.h"
+#include "core/core.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
-#include "pq/pq.h"
 
-#define BLOCK PIPEANN_CENTROIDS
+#define BLOCK PIPEANN_CELL_BLOCK
 
 /* Most iterations; the last one lowers the error by less than this part. */
 #define ITERATIONS 12
@@ -72,7 +72,7 @@ Assign(Training *t)
 		for (int b = 0; b < PipeannCellsBlocks(cells); b++)
 		{
 			CHECK_FOR_INTERRUPTS();
-			PipeannKernel->centroid_nearest(t->samples + (Size) i * t->elements,
+			pipeann_core->kernels->centroid_nearest(t->samples + (Size) i * t->elements,
 											t->elements, count,
 											PipeannCellCentroid(cells, b * BLOCK),
 											t->elements, &out);

@@ -15,15 +15,25 @@
 #include "base/base.h"
 
 #include "cells/bytes.h"
-#include "cells/near.h"
 #include "fmgr.h"
 #include "nodes/nodes.h"
 
 #define PIPEANN_CELLS_WRAPPER "pipeann_cells"
 
-/* The most cells, and elements of their centroids. */
+/* The most cells, elements of their centroids, and dimensions of pgvector's types. */
 #define PIPEANN_MOST_CELLS 8192
 #define PIPEANN_MOST_CELL_ELEMENTS (1 << 24)
+#define PIPEANN_MOST_DIM 16000
+
+/* Centroids that kernels compare at once (distance/distance.h). */
+#define PIPEANN_CELL_BLOCK 256
+
+/* A cell near a vector. */
+typedef struct PipeannNearCell
+{
+	float		distance;		/* squared, from its centroid, of embedded vectors */
+	float		rows;			/* its share of the rows that cells were made of */
+} PipeannNearCell;
 
 typedef struct PipeannCells
 {
@@ -102,6 +112,18 @@ extern void PipeannCellsPreload(void);
 extern void PipeannCellsNote(const char *cells, int ncells, int cell, int nparts,
 							 int nwaves);
 extern PipeannCellsUse PipeannCellsUsed(const char *cells, uint32 **of_cell);
+
+/* place.c: cells that are to be divided among servers */
+typedef struct PipeannPlaced
+{
+	int			n;
+	int			elements;
+	const float *x;				/* [n][elements] centroids */
+	const uint32 *rows;			/* [n] of each */
+} PipeannPlaced;
+
+extern void PipeannPlace(const PipeannPlaced *cells, int nservers, uint64 seed,
+						 int *server);
 
 /* train.c */
 extern char *PipeannCellsTrain(PipeannCells *cells, const float *samples,

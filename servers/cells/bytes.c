@@ -41,7 +41,7 @@ ToBytes(const PipeannByteCentroids *c, const float *x, int8 *bytes,
 		memset(c->fixed, 0, c->elements * sizeof(int16));
 	}
 	else
-		PipeannKernel->to_fixed(x, c->mean, (float) (1 / about->scale), c->elements, c->fixed);
+		c->kernels->to_fixed(x, c->mean, (float) (1 / about->scale), c->elements, c->fixed);
 	for (int d = 0; d < c->elements; d++)
 		bytes[d] = (int8) Max(Min(c->fixed[d], (int) MOST), (int) -MOST);
 	for (int d = 0; d < c->elements; d++)
@@ -56,13 +56,15 @@ ToBytes(const PipeannByteCentroids *c, const float *x, int8 *bytes,
 }
 
 PipeannByteCentroids *
-PipeannByteCentroidsMake(const float *centroids, int n, int elements)
+PipeannByteCentroidsMake(const PipeannKernels *kernels, const float *centroids, int n,
+						 int elements)
 {
 	PipeannByteCentroids *c = palloc(sizeof(PipeannByteCentroids));
 
 	c->n = n;
 	c->elements = elements;
 	c->centroids = centroids;
+	c->kernels = kernels;
 	c->mean = palloc(elements * sizeof(float));
 	c->bytes = PipeannAlloc((Size) n * elements);
 	c->about = palloc(n * sizeof(PipeannByteVector));
@@ -90,7 +92,7 @@ Compare(const PipeannByteCentroids *c, const float *x, PipeannByteVector *about)
 	ToBytes(c, x, c->x, about);
 	for (int i = 0; i < c->n; i++)
 	{
-		double		product = PipeannKernel->dot_pair[PIPEANN_INT8]
+		double		product = c->kernels->dot_pair[PIPEANN_INT8]
 			(c->x, c->bytes + (Size) i * c->elements, c->elements);
 
 		c->squares[i] = about->square + c->about[i].square -
@@ -113,7 +115,7 @@ PipeannByteDistances(const PipeannByteCentroids *c, const float *x, float *dista
 static float
 Exact(const PipeannByteCentroids *c, const float *x, int i)
 {
-	return PipeannKernel->l2_pair[PIPEANN_FLOAT4] (x, c->centroids + (Size) i * c->elements,
+	return c->kernels->l2_pair[PIPEANN_FLOAT4] (x, c->centroids + (Size) i * c->elements,
 												   c->elements);
 }
 

@@ -1,11 +1,13 @@
 /*
  * core.c
- *		The library of pipeann itself, beside which this one works.
+ *		The library of pipeann itself, beside which this one works, and rights on servers.
  */
 #include "postgres.h"
 
+#include "catalog/pg_foreign_server.h"
+#include "core/core.h"
 #include "fmgr.h"
-#include "queries/queries.h"
+#include "utils/acl.h"
 
 const PipeannInterface *pipeann_core;
 
@@ -23,4 +25,15 @@ PipeannFindCore(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("library \"pipeann_servers\" does not fit library \"pipeann\""),
 				 errhint("Install both from the same version, and start the server anew.")));
+}
+
+bool
+PipeannHasUsage(Oid server)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ForeignServerRelationId, server, GetUserId(),
+						   ACL_USAGE) == ACLCHECK_OK;
+#else
+	return pg_foreign_server_aclcheck(server, GetUserId(), ACL_USAGE) == ACLCHECK_OK;
+#endif
 }
