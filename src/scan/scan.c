@@ -360,7 +360,7 @@ ReadVector(PipeannOnly *only)
 	if (!ReadFromNode(only->view, only->id, x))
 	{
 		only->looked = true;
-		if (!PipeannTableVector(only->scan, &only->tid, l, x))
+		if (!PipeannTableVector(only->scan, &only->tid, l, x, NULL))
 			PipeannRowError(only->view->index, only->id);
 	}
 	return x;

@@ -148,12 +148,12 @@ extern void PipeannScanStart(IndexScanDesc scan);
 extern void PipeannStreamBegin(PipeannScan *state,
 							   PipeannSearchParams *params);
 extern void PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
-							 PipeannRowList rows, const float *x);
+							 PipeannRowList rows);
 extern bool PipeannStreamHasAll(PipeannScan *state);
 extern bool PipeannStreamLoad(PipeannScan *state);
 extern void PipeannStreamSearched(PipeannScan *state);
 extern bool PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
-							   const PipeannLayout *l, float *x);
+							   const PipeannLayout *l, float *x, double *distance);
 
 /* tid_filter.c */
 extern PipeannTidFilterState *PipeannTidFilterBegin(PipeannScan *state,

@@ -95,31 +95,27 @@ Ask(PipeannScan *state, PipeannRowList list, int most)
 	return n;
 }
 
-/* How many results the search may ask for before it ends. */
-static int
-PrefetchEarly(const PipeannPrefetch *prefetch)
-{
-	return Min(prefetch->expected, prefetch->at_once);
-}
-
 /* For PipeannSearchParams: asks for a result's rows. */
 static void
 PrefetchSettled(PipeannRowList rows, void *arg)
 {
 	PipeannScan *state = arg;
 
-	(void) Ask(state, rows, PrefetchEarly(&state->prefetch));
+	(void) Ask(state, rows, Min(state->prefetch.expected, state->prefetch.at_once));
 }
 
 /* The vectors that a scan itself reads from the table. */
 
 /*
  * Copy the vector of a row in a slot; false if it has none. As for an insert the
- * index's expression is computed for whoever asks.
+ * index's expression is computed for whoever asks. distance is NULL, or set to the
+ * operator's.
  */
 static bool
-CopyVector(Relation index, TupleTableSlot *slot, const PipeannLayout *l, float *x)
+CopyVector(IndexScanDesc scan, TupleTableSlot *slot, const PipeannLayout *l, float *x,
+		   double *distance)
 {
+	Relation	index = scan->indexRelation;
 	AttrNumber	column = PipeannVectorColumn(index);
 	Datum		values[INDEX_MAX_KEYS];
 	bool		isnull[INDEX_MAX_KEYS];
@@ -137,8 +133,14 @@ CopyVector(Relation index, TupleTableSlot *slot, const PipeannLayout *l, float *
 	}
 	if (!isnull[vector])
 	{
-		const float *whole = PipeannDatumElements(l->type, values[vector], l->dim);
+		FmgrInfo	operator = scan->orderByData->sk_func;
+		Datum		value = PointerGetDatum(PG_DETOAST_DATUM(values[vector]));
+		const float *whole = PipeannDatumElements(l->type, value, l->dim);
 
+		operator.fn_extra = NULL;	/* which is not its own (scan.h) */
+		if (distance != NULL)
+			*distance = DatumGetFloat8(FunctionCall2(&operator, value,
+													 scan->orderByData->sk_argument));
 		memcpy(x, whole, mul_size(PipeannFloatsOf(l->storage, l->dim, whole),
 								  sizeof(float)));
 	}
@@ -148,12 +150,12 @@ CopyVector(Relation index, TupleTableSlot *slot, const PipeannLayout *l, float *
 }
 
 /*
- * Read a row's vector to x, which has room for the whole. False if the snapshot does not
- * see the row.
+ * Read a row's vector to x, which has room for the whole, and its distance, if that is not
+ * NULL. False if the snapshot does not see the row.
  */
 bool
 PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
-				   const PipeannLayout *l, float *x)
+				   const PipeannLayout *l, float *x, double *distance)
 {
 	PipeannScan *state = scan->opaque;
 	MemoryContext old = MemoryContextSwitchTo(state->context);
@@ -176,7 +178,7 @@ PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
 	MemoryContextSwitchTo(context);
 	found = table_index_fetch_tuple(state->table_fetch, &at, scan->xs_snapshot,
 									state->table_row, &again, &dead) &&
-		CopyVector(scan->indexRelation, state->table_row, l, x);
+		CopyVector(scan, state->table_row, l, x, distance);
 	ExecClearTuple(state->table_row);
 	table_index_fetch_reset(state->table_fetch);
 	MemoryContextSwitchTo(old);
@@ -184,50 +186,71 @@ PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
 	return found;
 }
 
-/* As PipeannTableVector(), of the first row of a list that is seen. */
+/* As PipeannTableVector(), to state->exact, of the first row of a list that is seen. */
 static bool
-VectorOfAny(IndexScanDesc scan, const PipeannLayout *l, PipeannRowList list,
-			float *x)
+VectorOfAny(PipeannScan *state, PipeannRowList list, double *distance)
 {
+	const PipeannLayout *l = &state->view.meta.layout;
 	const PipeannRow *row = list.rows;
 
 	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
-		if (PipeannTableVector(scan, &row->tid, l, x))
+		if (PipeannTableVector(state->scan, &row->tid, l, state->exact, distance))
 			return true;
 	return false;
 }
 
-/* Read the vector of the first row of a result that the snapshot sees to x[dim]. */
+/* The same of a result. */
 static bool
-TableVectorOf(IndexScanDesc scan, const PipeannIndexView *view,
-			  const PipeannResult *result, PipeannRowList rows, float *x)
+TableVectorOf(PipeannScan *state, const PipeannResult *result, PipeannRowList rows,
+			  double *distance)
 {
-	const PipeannLayout *l = &view->meta.layout;
-	bool		found = VectorOfAny(scan, l, rows, x);
+	bool		found = VectorOfAny(state, rows, distance);
 	PipeannChain chain;
-	void	   *copy = palloc(PipeannExtBytes(l));
+	void	   *copy = palloc(PipeannExtBytes(&state->view.meta.layout));
 
 	PipeannChainBegin(&chain, result->id, result->ext_tids);
 	while (!found && chain.next != PIPEANN_INVALID_ID)
-		found = VectorOfAny(scan, l, PipeannChainRead(view, &chain, copy), x);
+		found = VectorOfAny(state, PipeannChainRead(&state->view, &chain, copy), distance);
 	pfree(copy);
 	return found;
+}
+
+/* The operator's distance and ours may differ in their last bits. */
+#define SLACK (8 * FLT_EPSILON)
+
+/* A distance as a search's order key, for rows within it. What is no number comes last. */
+static float
+KeyOf(const PipeannScan *state, double distance, double slack)
+{
+	if (isinf(distance) || isnan(distance))
+		return isnan(distance) ? INFINITY : (float) distance;
+	switch (state->view.meta.layout.metric)
+	{
+		case PIPEANN_L2:
+			return distance < 0 ? -INFINITY :
+				(float) (distance * distance * (1 + slack));
+		case PIPEANN_COSINE:
+			return (float) (distance - 1 + slack);
+		default:
+			return (float) (distance + fabs(distance) * slack);
+	}
 }
 
 /*
  * Results whose exact distances are known, nearest first.
  *
  * Of a rounded vector only bounds of its distance are known. A result whose order is in
- * doubt is held back here, at the distance of its vector in the table, until no nearer one
- * can come: as many as are nearer to each other than rounding tells. (The executor would
- * compare rows, too, but keeps a copy of each whole row, and 16.14, 18 and index-only scans
- * do not give it back as what it was.)
+ * doubt is held back here, at the distance that the operator gives for its vector in the
+ * table, until no nearer one can come: as many as are nearer to each other than rounding
+ * tells. (The executor would compare rows, too, but keeps a copy of each whole row, and
+ * 16.14, 18 and index-only scans do not give it back as what it was.)
  */
 
 typedef struct Known
 {
 	pairingheap_node node;
-	PipeannResult result;		/* dist and most: of the exact vector */
+	PipeannResult result;		/* dist and most: the distance as an order key */
+	double		distance;		/* the operator's */
 	PipeannRow	rows[FLEXIBLE_ARRAY_MEMBER];	/* result.bytes of them */
 } Known;
 
@@ -240,26 +263,27 @@ Compare(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 	ItemPointerData x_tid = x->rows[0].tid;
 	ItemPointerData y_tid = y->rows[0].tid;
 
-	if (x->result.dist != y->result.dist)
-		return x->result.dist < y->result.dist ? 1 : -1;
+	if (!float8_eq(x->distance, y->distance))
+		return float8_lt(x->distance, y->distance) ? 1 : -1;
 	if (x->result.id != y->result.id)
 		return x->result.id < y->result.id ? 1 : -1;
 	return ItemPointerCompare(&y_tid, &x_tid);
 }
 
 /*
- * Add a result, in CurrentMemoryContext, with its rows and their exact vector. One
- * that the index cannot have is left out.
+ * Add a result, in CurrentMemoryContext, with its rows, at the distance of their vector in
+ * the table; unless the snapshot sees none of them, or the index cannot have it.
  */
 void
-PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
-				 PipeannRowList rows, const float *x)
+PipeannStreamAdd(PipeannScan *state, const PipeannResult *result, PipeannRowList rows)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
-	double		norm = PipeannNorm(x, l->dim);
+	double		distance = 0;
 	Known	   *known;
 
-	if (!PipeannIsIndexable(l->metric, norm))
+	CHECK_FOR_INTERRUPTS();
+	if (!TableVectorOf(state, result, rows, state->comparable ? &distance : NULL) ||
+		!PipeannIsIndexable(l->metric, PipeannNorm(state->exact, l->dim)))
 		return;
 	if (state->known == NULL)
 		state->known = pairingheap_allocate(Compare, NULL);
@@ -267,8 +291,8 @@ PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
 	known->result = *result;
 	known->result.nrows = rows.n;
 	known->result.bytes = rows.bytes;
-	known->result.dist = known->result.most =
-		PipeannWholeDistance(l, state->query, x, PipeannAux(l->metric, norm, 0));
+	known->result.dist = known->result.most = KeyOf(state, distance, 0);
+	known->distance = distance;
 	memcpy(known->rows, rows.rows, rows.bytes);
 	pairingheap_add(state->known, &known->node);
 }
@@ -284,27 +308,6 @@ NearestKnown(const PipeannScan *state)
  * The distance bound of scans of several indexes, which know from one another what is
  * not wanted any more (scan.h).
  */
-
-/* The operator's distance and ours may differ in their last bits. */
-#define SLACK (8 * FLT_EPSILON)
-
-/* A distance as a search's order key, for rows within it. */
-static float
-KeyOf(const PipeannScan *state, double distance, double slack)
-{
-	if (isinf(distance))
-		return (float) distance;
-	switch (state->view.meta.layout.metric)
-	{
-		case PIPEANN_L2:
-			return distance < 0 ? -INFINITY :
-				(float) (distance * distance * (1 + slack));
-		case PIPEANN_COSINE:
-			return (float) (distance - 1 + slack);
-		default:
-			return (float) (distance + fabs(distance) * slack);
-	}
-}
 
 /* The distance bound as an order key: no result is wanted beyond it. */
 static float
@@ -597,12 +600,8 @@ IsNext(PipeannScan *state, const PipeannResult *result)
 {
 	if (IsInDoubt(state, result))
 	{
-		PipeannRowList list = PipeannSearchRows(state->search, result);
-
-		CHECK_FOR_INTERRUPTS();
 		state->farthest = Max(state->farthest, result->most);
-		if (TableVectorOf(state->scan, &state->view, result, list, state->exact))
-			PipeannStreamAdd(state, result, list, state->exact);
+		PipeannStreamAdd(state, result, PipeannSearchRows(state->search, result));
 		return false;
 	}
 	if (!IsLate(state, result->dist))
@@ -659,15 +658,6 @@ LoadResult(PipeannScan *state)
 	return known != NULL || next != NULL;
 }
 
-static void
-LoadExt(PipeannScan *state)
-{
-	PIPEANN_PAUSE("scan-chain");
-	state->rows_left = PipeannChainRead(&state->view, &state->chain,
-										state->rows).n;
-	state->next_row = state->rows;
-}
-
 /*
  * Load the next rows. False at the end: then come rows, if any, that are of no node
  * and have no distance.
@@ -678,7 +668,12 @@ PipeannStreamLoad(PipeannScan *state)
 	while (state->rows_left == 0)
 	{
 		if (state->chain.next != PIPEANN_INVALID_ID)
-			LoadExt(state);
+		{
+			PIPEANN_PAUSE("scan-chain");
+			state->rows_left = PipeannChainRead(&state->view, &state->chain,
+												state->rows).n;
+			state->next_row = state->rows;
+		}
 		else if (!LoadResult(state))
 		{
 			state->chain.owner = PIPEANN_INVALID_ID;
@@ -710,5 +705,5 @@ PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 	params->horizon = state->most;
 	params->settled = PrefetchSettled;
 	params->settled_arg = state;
-	params->most_settled = PrefetchEarly(&state->prefetch);
+	params->most_settled = Min(state->prefetch.expected, state->prefetch.at_once);
 }

@@ -199,10 +199,7 @@ AddUnknown(PipeannScan *state, const ItemPointerData *tid)
 	PipeannRow	row = {.tid = *tid,.info = sizeof(PipeannRow)};
 	PipeannRowList list = {.rows = &row,.n = 1,.bytes = sizeof(PipeannRow)};
 
-	CHECK_FOR_INTERRUPTS();
-	if (PipeannTableVector(state->scan, tid, &state->view.meta.layout,
-						   state->exact))
-		PipeannStreamAdd(state, &result, list, state->exact);
+	PipeannStreamAdd(state, &result, list);
 }
 
 /*
