@@ -77,8 +77,7 @@ LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
 			.hash = PipeannHashOf(v->storage, x, v->dim)
 		};
 	else
-		(void) PipeannRound(x, row->norm, at, v->storage, v->dim,
-							&rows->roundings[i]);
+		PipeannRound(x, row->norm, at, v->storage, v->dim, &rows->roundings[i]);
 	if (!l->twins)
 		rows->hash[i] ^= rows->roundings[i].hash;
 }

@@ -75,7 +75,7 @@ extern double PipeannNorm(const float *x, int dim);
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
 extern void PipeannQueryOf(const PipeannLayout *l, const float *x, float *to);
 extern bool PipeannVectorsInToast(Relation index);
-extern bool PipeannRound(const float *x, double norm, const void *form,
+extern void PipeannRound(const float *x, double norm, const void *form,
 						 PipeannStorage storage, int dim,
 						 PipeannRounding *rounding);
 extern bool PipeannIsStorable(const float *x, double norm,

@@ -133,6 +133,9 @@ PipeannVectorsInToast(Relation index)
  */
 #define MOST_LOST (1.0 / 1024)
 
+/* Longer vectors are not rounded: the squares of their errors would be no floats. */
+#define MOST_NORM 1e22
+
 /* Elements of half precision that are looked at together. */
 #define BLOCK 64
 
@@ -211,18 +214,22 @@ PipeannHashOf(PipeannStorage storage, const float *x, int dim)
 
 /*
  * Set *rounding to what x[dim] with this norm has lost in its form, in a storage that
- * rounds. False if that is too much to store it so (in half precision elements beyond 65504, or most of
- * them below 1e-5).
+ * rounds. Errors if that does not hold it, which only a storage that the user chose may not.
  */
-bool
+void
 PipeannRound(const float *x, double norm, const void *form,
 			 PipeannStorage storage, int dim, PipeannRounding *rounding)
 {
 	double		lost = Lost(x, form, storage, dim);
 
+	if (norm > MOST_NORM || !isfinite(lost))
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("vector does not fit the index's storage"),
+				 errdetail("Storage float2 holds numbers up to 65504, sq12 to sq14 vectors of a length up to 1e22."),
+				 errhint("Use storage = auto or float4.")));
 	rounding->error = UpperHalf(lost + PIPEANN_ARITHMETIC_ERROR(dim) * norm);
 	rounding->hash = PipeannVectorHash(x, dim);
-	return lost <= norm * MOST_LOST;
 }
 
 static bool
@@ -309,5 +316,5 @@ PipeannIsStorable(const float *x, double norm, PipeannStorage storage, int dim)
 	if (!PipeannIsRounding(storage))
 		return PipeannVectorFits(x, storage, dim);
 	PipeannVectorFromFloat(x, storage, dim, form);
-	return Lost(x, form, storage, dim) <= norm * MOST_LOST;
+	return norm <= MOST_NORM && Lost(x, form, storage, dim) <= norm * MOST_LOST;
 }

@@ -83,8 +83,8 @@ FillSlot(InsertState *state)
 	{
 		PipeannRounding rounding;
 
-		(void) PipeannRound(state->x, state->norm, PipeannSlotVector(l, slot),
-							l->storage, l->dim, &rounding);
+		PipeannRound(state->x, state->norm, PipeannSlotVector(l, slot), l->storage,
+					 l->dim, &rounding);
 		PipeannSlotSetRounding(slot, &rounding);
 	}
 	if (state->out_of_line && PipeannIsSparse(l->storage))

@@ -95,6 +95,15 @@ SELECT id FROM t ORDER BY val <-> array_fill(1e18, ARRAY[256])::vector LIMIT 1;
 SELECT id, val = (array_fill(0, ARRAY[255]) || 1e18::real)::vector AS same FROM t
 	ORDER BY val <-> (array_fill(0, ARRAY[255]) || 1e18::real)::vector LIMIT 1;
 SELECT pipeann_check('t_v', true) = nodes AS whole FROM pipeann_index_info('t_v');
+-- what a chosen storage cannot hold at all is an error
+INSERT INTO t (val) VALUES (array_fill(1e22, ARRAY[256])::vector);
+DROP INDEX t_v;
+CREATE INDEX t_v ON t USING pipeann (val vector_l2_ops) WITH (storage = float2);
+INSERT INTO t (id, val) VALUES (90005, array_fill(1e30, ARRAY[256])::vector);
+CREATE INDEX t_v ON t USING pipeann (val vector_l2_ops) WITH (storage = sq12);
+CREATE INDEX t_v ON t USING pipeann (val vector_l2_ops);
+SELECT id FROM t ORDER BY val <-> array_fill(1e30, ARRAY[256])::vector LIMIT 1;
+SELECT storage, pipeann_check('t_v', true) = nodes AS whole FROM pipeann_index_info('t_v');
 
 -- an index that begins empty stores floats, and chooses when it is rebuilt
 TRUNCATE t;
