@@ -7,12 +7,17 @@
 
 #include "access/tableam.h"
 #include "catalog/index.h"
+#include "catalog/pg_operator_d.h"
+#include "catalog/pg_type_d.h"
 #include "common/hashfn.h"
+#include "common/pg_prng.h"
 #include "distance/sparse.h"
+#include "lib/bloomfilter.h"
 #include "miscadmin.h"
 #include "utils/datum.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/tuplesort.h"
 #include "verify/verify.h"
 
 /*
@@ -385,45 +390,42 @@ PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 /*
  * The index's TIDs against each other and against the table.
  *
- * TIDs are gathered with the hash of their node's vector, as many at a time as
- * maintenance_work_mem holds: those of a range of the table's blocks. The
- * table's rows that our snapshot sees are looked up among them. VACUUM cannot
- * remove these rows.
+ * A sweep sorts the TIDs and puts them in a Bloom filter, each with the hashes of its
+ * node's vector and of its values. The table's rows that our snapshot sees are looked up
+ * there, as amcheck does. (VACUUM cannot remove these rows.) Those that are not in it, and
+ * TIDs that are there twice, are looked for by further sweeps.
  */
 
-#define FIRST_SIZE 1024
+/* The most that these look for. */
+#define MAX_SUSPECTS 64
 
-/* So many rows of a range that were not found are looked for again. */
-#define MAX_MISSING 64
-
-typedef struct TidEntry
+/* What the index has of a row; the filter takes its bytes. */
+typedef struct Content
 {
 	uint64		tid;			/* block << 16 | offset */
-	uint32		id;				/* of the node */
-	uint32		hash;			/* of its vector */
+	uint32		vector;			/* hash of the node's vector */
 	uint32		values;			/* hash of the row's values, 0 if it has none */
-} TidEntry;
+} Content;
 
-typedef struct Missing
+typedef struct Suspect
 {
-	ItemPointerData tid;
-	uint32		hash;
-	uint32		values;
-} Missing;
+	Content		wanted;			/* as the table has it; only the TID if that is twice */
+	uint32		rounded;		/* what else wanted.vector may be */
+	bool		in_table;
+	int			count;			/* of times that a sweep found the TID */
+	uint32		first;			/* node in which it did so first */
+	uint32		last;			/* node in which it did so last */
+	Content		found;			/* there */
+} Suspect;
 
 struct PipeannTidSet
 {
-	const PipeannCheck *check;
-	BlockNumber from;			/* first block of the range */
-	BlockNumber to;				/* first block behind it */
-	bool		hash_vectors;
-	uint64		n;
-	uint64		size;
-	TidEntry   *entries;
-	uint32		id;				/* node whose TIDs are being added */
-	uint32		hash;
-	int			missing_count;
-	Missing		missing[MAX_MISSING];
+	Tuplesortstate *sort;		/* TIDs; NULL when suspects are looked for */
+	bloom_filter *filter;		/* of Contents; NULL without heapallindexed */
+	uint32		id;				/* node that the sweep is at */
+	uint32		hash;			/* of its vector */
+	int			nsuspects;
+	Suspect		suspects[MAX_SUSPECTS];
 	char	   *vector;			/* a row's vector in the form of a slot */
 };
 
@@ -432,6 +434,13 @@ TidKey(const ItemPointerData *tid)
 {
 	return (uint64) ItemPointerGetBlockNumberNoCheck(tid) << 16 |
 		ItemPointerGetOffsetNumberNoCheck(tid);
+}
+
+static void
+AddSuspect(PipeannTidSet *set, Suspect suspect)
+{
+	if (set->nsuspects < MAX_SUSPECTS)
+		set->suspects[set->nsuspects++] = suspect;
 }
 
 /* A hash of what values are, compressed or not. */
@@ -463,7 +472,7 @@ HashValuesOf(const PipeannCheck *check, const PipeannRow *row)
 	MemoryContext old;
 	uint32		hash = 0;
 
-	if (check->columns.values == NULL || !check->set->hash_vectors)
+	if (check->columns.values == NULL || check->set->filter == NULL)
 		return 0;
 	old = MemoryContextSwitchTo(check->scratch);
 	if (PipeannRowIsOutOfLine(&check->view.meta.layout, row))
@@ -472,29 +481,6 @@ HashValuesOf(const PipeannCheck *check, const PipeannRow *row)
 		hash = HashValues(check->columns.values, values, isnull);
 	MemoryContextSwitchTo(old);
 	return hash;
-}
-
-static bool
-AddTid(const PipeannRow *row, void *arg)
-{
-	PipeannTidSet *set = arg;
-	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
-
-	if (block < set->from || block >= set->to)
-		return true;
-	if (set->n == set->size)
-	{
-		set->size = set->size == 0 ? FIRST_SIZE : set->size * 2;
-		set->entries = set->entries == NULL ?
-			PipeannAlloc(mul_size(set->size, sizeof(TidEntry))) :
-			PipeannRealloc(set->entries,
-						   mul_size(set->size, sizeof(TidEntry)));
-	}
-	set->entries[set->n++] = (TidEntry)
-	{
-		TidKey(&row->tid), set->id, set->hash, HashValuesOf(set->check, row)
-	};
-	return true;
 }
 
 /*
@@ -539,8 +525,33 @@ HashNode(const PipeannCheck *check, const PipeannSlot *slot)
 	return HashVector(check, x, out_of_line ? PIPEANN_FLOAT4 : l->storage);
 }
 
+/* Note a row of the index, or look for it among suspects. */
+static bool
+TakeRow(const PipeannRow *row, void *arg)
+{
+	const PipeannCheck *check = arg;
+	PipeannTidSet *set = check->set;
+	Content		content = {TidKey(&row->tid), set->hash, HashValuesOf(check, row)};
+
+	if (set->sort != NULL)
+		tuplesort_putdatum(set->sort, Int64GetDatum((int64) content.tid), false);
+	if (set->sort != NULL && set->filter != NULL)
+		bloom_add_element(set->filter, (unsigned char *) &content, sizeof(content));
+	for (int i = 0; set->sort == NULL && i < set->nsuspects; i++)
+	{
+		Suspect    *suspect = &set->suspects[i];
+
+		if (suspect->wanted.tid != content.tid)
+			continue;
+		suspect->first = suspect->count++ == 0 ? set->id : suspect->first;
+		suspect->last = set->id;
+		suspect->found = content;
+	}
+	return true;
+}
+
 static void
-TakeTids(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
+TakeRows(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
 	PipeannTidSet *set = check->set;
 	MemoryContext old;
@@ -549,120 +560,33 @@ TakeTids(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 		return;
 	old = MemoryContextSwitchTo(check->scratch);
 	set->id = id;
-	set->hash = set->hash_vectors ? HashNode(check, slot) : 0;
+	set->hash = set->filter != NULL ? HashNode(check, slot) : 0;
 	MemoryContextSwitchTo(old);
-	VisitRows(check, slot, AddTid, set);
+	VisitRows(check, slot, TakeRow, check);
 	MemoryContextReset(check->scratch);
 }
 
-static int
-CompareTids(const void *a, const void *b)
-{
-	uint64		x = ((const TidEntry *) a)->tid;
-	uint64		y = ((const TidEntry *) b)->tid;
-
-	return x < y ? -1 : x > y;
-}
-
-static int
-CompareEntries(const void *a, const void *b)
-{
-	uint32		x = ((const TidEntry *) a)->id;
-	uint32		y = ((const TidEntry *) b)->id;
-	int			by_tid = CompareTids(a, b);
-
-	return by_tid != 0 ? by_tid : x < y ? -1 : x > y;
-}
-
+/* Suspect TIDs that are there twice. */
 static void
-FillSet(PipeannCheck *check)
+SuspectTwice(PipeannTidSet *set)
 {
-	PipeannTidSet *set = check->set;
+	uint64		last = 0;		/* is no valid TID */
+	Datum		tid;
+	bool		isnull;
 
-	set->n = 0;
-	PipeannCheckRefresh(check);
-	PipeannCheckSweep(check, TakeTids);
-	if (set->n > 0)
-		qsort(set->entries, set->n, sizeof(TidEntry), CompareEntries);
-}
-
-/* Counts how often a TID is in a node. */
-typedef struct TidCount
-{
-	uint64		tid;
-	int			count;
-} TidCount;
-
-static bool
-CountTid(const PipeannRow *row, void *arg)
-{
-	TidCount   *count = arg;
-
-	count->count += TidKey(&row->tid) == count->tid;
-	return true;
-}
-
-static int
-CountInNode(const PipeannCheck *check, uint32 id, uint64 tid)
-{
-	PipeannSlot *slot = PipeannSlotAlloc(&check->view.meta.layout);
-	TidCount	count = {tid, 0};
-
-	if (PipeannCheckReadSlot(check, id, slot) && PipeannSlotIsNode(slot))
-		VisitRows(check, slot, CountTid, &count);
-	pfree(slot);
-	return count.count;
-}
-
-/*
- * Whether both nodes have the TID. Between our reading of the two its row may
- * have been removed and another one have come in its place; so they are read
- * again, in turn.
- */
-static bool
-HaveBoth(const PipeannCheck *check, const TidEntry *a, const TidEntry *b)
-{
-	if (a->id == b->id)
-		return CountInNode(check, a->id, a->tid) > 1;
-	return CountInNode(check, a->id, a->tid) > 0 &&
-		CountInNode(check, b->id, a->tid) > 0 &&
-		CountInNode(check, a->id, a->tid) > 0;
-}
-
-static void
-CheckTwice(const PipeannCheck *check)
-{
-	const PipeannTidSet *set = check->set;
-
-	for (uint64 i = 1; i < set->n; i++)
+	tuplesort_performsort(set->sort);
+#if PG_VERSION_NUM >= 160000
+	while (tuplesort_getdatum(set->sort, true, false, &tid, &isnull, NULL))
+#else
+	while (tuplesort_getdatum(set->sort, true, &tid, &isnull, NULL))
+#endif
 	{
-		const TidEntry *a = &set->entries[i - 1];
-		const TidEntry *b = &set->entries[i];
-		int			tries = 0;
-
-		if (a->tid != b->tid)
-			continue;
-		while (tries < PIPEANN_CHECK_TRIES && HaveBoth(check, a, b))
-		{
-			PipeannCheckPause();
-			tries++;
-		}
-		if (tries == PIPEANN_CHECK_TRIES)
-			PipeannCheckReport(check, b->id,
-							   psprintf("has heap TID (%u,%u), which node %u has too",
-										(BlockNumber) (a->tid >> 16),
-										(OffsetNumber) (a->tid & 0xFFFF),
-										a->id));
+		if ((uint64) DatumGetInt64(tid) == last)
+			AddSuspect(set, (Suspect) {.wanted.tid = last});
+		last = (uint64) DatumGetInt64(tid);
 	}
-}
-
-static const TidEntry *
-FindTid(const PipeannTidSet *set, const ItemPointerData *tid)
-{
-	TidEntry	key = {.tid = TidKey(tid)};
-
-	return set->n == 0 ? NULL :
-		bsearch(&key, set->entries, set->n, sizeof(TidEntry), CompareTids);
+	tuplesort_end(set->sort);
+	set->sort = NULL;
 }
 
 /*
@@ -686,14 +610,6 @@ HashRow(const PipeannCheck *check, const float *x, bool rounded)
 	return HashVector(check, copy, out_of_line ? PIPEANN_FLOAT4 : l->storage);
 }
 
-/* Whether an entry is there and is as the table's row wants it. */
-static bool
-IsLike(const TidEntry *entry, const Missing *row)
-{
-	return entry != NULL && entry->hash == row->hash &&
-		entry->values == row->values;
-}
-
 /* The hash of a table's row's values beside the vector. */
 static uint32
 HashOthers(const PipeannCheck *check, const Datum *all, const bool *all_null)
@@ -705,14 +621,18 @@ HashOthers(const PipeannCheck *check, const Datum *all, const bool *all_null)
 	return HashValues(check->columns.values, values, isnull);
 }
 
+static bool
+IsInFilter(const PipeannTidSet *set, Content content)
+{
+	return !bloom_lacks_element(set->filter, (unsigned char *) &content, sizeof(content));
+}
+
 static void
 LookUpRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 		  bool tuple_is_alive, void *arg)
 {
 	PipeannCheck *check = arg;
-	PipeannTidSet *set = check->set;
 	const PipeannLayout *l = &check->view.meta.layout;
-	const TidEntry *entry;
 	MemoryContext old;
 	const float *x;
 
@@ -722,33 +642,59 @@ LookUpRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	x = PipeannDatumElements(l->type, values[check->columns.vector], l->dim);
 	if (PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim)))
 	{
-		Missing		row = {*tid, HashRow(check, x, false), 0};
+		Content		row = {TidKey(tid), HashRow(check, x, false), 0};
+		Content		rounded = row;
 
 		if (check->columns.values != NULL)
-			row.values = HashOthers(check, values, isnull);
-		entry = FindTid(set, tid);
-		if (entry != NULL && entry->hash != row.hash)
-			row.hash = HashRow(check, x, true);
-		if (!IsLike(entry, &row) && set->missing_count < MAX_MISSING)
-			set->missing[set->missing_count++] = row;
+			row.values = rounded.values = HashOthers(check, values, isnull);
+		if (!IsInFilter(check->set, row))
+		{
+			rounded.vector = HashRow(check, x, true);
+			if (!IsInFilter(check->set, rounded))
+				AddSuspect(check->set, (Suspect) {
+					.wanted = row,.rounded = rounded.vector,.in_table = true
+				});
+		}
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(check->scratch);
 }
 
+/* Look up the table's rows as CREATE INDEX CONCURRENTLY would scan them, with our snapshot. */
 static void
-ReportRow(const PipeannCheck *check, const Missing *missing,
-		  const TidEntry *entry)
+LookUpRows(PipeannCheck *check)
+{
+	IndexInfo  *info = BuildIndexInfo(check->view.index);
+	TableScanDesc scan = table_beginscan_strat(check->heap, check->snapshot,
+											   0, NULL, true, true);
+
+	info->ii_Concurrent = true;
+	table_index_build_scan(check->heap, check->view.index, info, true, false,
+						   LookUpRow, check, scan);
+}
+
+static bool
+HasVector(const Suspect *suspect)
+{
+	return suspect->found.vector == suspect->wanted.vector ||
+		suspect->found.vector == suspect->rounded;
+}
+
+static void
+ReportSuspect(const PipeannCheck *check, const Suspect *suspect)
 {
 	const char *table = RelationGetRelationName(check->heap);
-	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&missing->tid);
-	OffsetNumber offset = ItemPointerGetOffsetNumberNoCheck(&missing->tid);
+	BlockNumber block = (BlockNumber) (suspect->wanted.tid >> 16);
+	OffsetNumber offset = (OffsetNumber) (suspect->wanted.tid & 0xFFFF);
 
-	if (entry != NULL)
-		PipeannCheckReport(check, entry->id,
+	if (!suspect->in_table)
+		PipeannCheckReport(check, suspect->last,
+						   psprintf("has heap TID (%u,%u), which node %u has too",
+									block, offset, suspect->first));
+	if (suspect->count > 0)
+		PipeannCheckReport(check, suspect->last,
 						   psprintf("has %s than its row (%u,%u) in table \"%s\"",
-									entry->hash != missing->hash ?
-									"another vector" : "other values",
+									HasVector(suspect) ? "other values" : "another vector",
 									block, offset, table));
 	PipeannCheckReport(check, PIPEANN_INVALID_ID,
 					   psprintf("row (%u,%u) of table \"%s\" is not in it",
@@ -756,49 +702,37 @@ ReportRow(const PipeannCheck *check, const Missing *missing,
 }
 
 /*
- * A row that the snapshot sees was in the index before the check began, but
- * its TID may have been moved to a slot that the sweep had passed: look again.
+ * A row that the snapshot sees was in the index before the check began, but its TID may
+ * have been moved to a slot that the sweep had passed. One that was met twice may be
+ * another row's by then. Neither happens in every sweep.
  */
 static void
-CheckMissing(PipeannCheck *check)
+CheckSuspects(PipeannCheck *check)
 {
 	PipeannTidSet *set = check->set;
 
-	for (int i = 0; set->missing_count > 0 && i < PIPEANN_CHECK_TRIES; i++)
+	for (int i = 1; set->nsuspects > 0 && i <= PIPEANN_CHECK_TRIES; i++)
 	{
-		int			left = 0;
+		int			n = set->nsuspects;
 
 		PipeannCheckPause();
-		FillSet(check);
-		for (int j = 0; j < set->missing_count; j++)
+		PipeannCheckRefresh(check);
+		for (int j = 0; j < n; j++)
+			set->suspects[j].count = 0;
+		PipeannCheckSweep(check, TakeRows);
+		set->nsuspects = 0;
+		for (int j = 0; j < n; j++)
 		{
-			const Missing *missing = &set->missing[j];
-			const TidEntry *entry = FindTid(set, &missing->tid);
+			const Suspect *s = &set->suspects[j];
 
-			if (IsLike(entry, missing))
+			if (s->in_table ? s->count > 0 && HasVector(s) &&
+				s->found.values == s->wanted.values : s->count < 2)
 				continue;
-			if (i == PIPEANN_CHECK_TRIES - 1)
-				ReportRow(check, missing, entry);
-			set->missing[left++] = *missing;
+			if (i == PIPEANN_CHECK_TRIES)
+				ReportSuspect(check, s);
+			AddSuspect(set, *s);
 		}
-		set->missing_count = left;
 	}
-}
-
-/* Scan the table like CREATE INDEX CONCURRENTLY, with our snapshot. */
-static void
-LookUpRows(PipeannCheck *check, BlockNumber blocks)
-{
-	PipeannTidSet *set = check->set;
-	IndexInfo  *info = BuildIndexInfo(check->view.index);
-	TableScanDesc scan = table_beginscan_strat(check->heap, check->snapshot,
-											   0, NULL, true, false);
-
-	info->ii_Concurrent = true;
-	table_index_build_range_scan(check->heap, check->view.index, info, false,
-								 false, false, set->from,
-								 Min(set->to, blocks) - set->from, LookUpRow,
-								 check, scan);
 }
 
 /*
@@ -808,27 +742,22 @@ LookUpRows(PipeannCheck *check, BlockNumber blocks)
 void
 PipeannCheckTids(PipeannCheck *check, bool heapallindexed)
 {
-	BlockNumber blocks = RelationGetNumberOfBlocks(check->heap);
-	uint64		bytes = (uint64) check->tids * sizeof(TidEntry);
-	uint64		ranges = bytes / ((uint64) maintenance_work_mem * 1024) + 1;
-	BlockNumber part = (BlockNumber) (blocks / ranges) + 1;
-	PipeannTidSet set;
+	PipeannTidSet set = {0};
 
-	memset(&set, 0, sizeof(set));
-	set.check = check;
-	set.hash_vectors = heapallindexed;
+	set.sort = tuplesort_begin_datum(INT8OID, Int8LessOperator, InvalidOid, false,
+									 maintenance_work_mem / 2, NULL, TUPLESORT_NONE);
+	if (heapallindexed)
+		set.filter = bloom_create(check->tids, maintenance_work_mem / 2,
+								  pg_prng_uint64(&pg_global_prng_state));
 	set.vector = palloc(mul_size(check->view.meta.layout.dim, sizeof(float)));
 	check->set = &set;
-	for (set.from = 0; set.from == 0 || set.from < blocks; set.from = set.to)
-	{
-		set.to = blocks - set.from > part ? set.from + part : MaxBlockNumber;
-		FillSet(check);
-		CheckTwice(check);
-		if (heapallindexed && set.from < blocks)
-			LookUpRows(check, blocks);
-		CheckMissing(check);
-	}
-	if (set.entries != NULL)
-		pfree(set.entries);
+	PipeannCheckRefresh(check);
+	PipeannCheckSweep(check, TakeRows);
+	SuspectTwice(&set);
+	if (heapallindexed)
+		LookUpRows(check);
+	CheckSuspects(check);
+	if (heapallindexed)
+		bloom_free(set.filter);
 	check->set = NULL;
 }
