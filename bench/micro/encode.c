@@ -58,7 +58,7 @@ MeasureSet(const PipeannKernels *set, PipeannPq *pq, const float *x)
 	double		train = Now();
 
 	PipeannKernel = set;
-	PipeannPqTrain(PipeannTeamAlone(), pq, pq->nsubvectors, x, SAMPLES, 1,
+	PipeannPqTrain(PipeannTeamAlone(), pq, x, SAMPLES, 1,
 				   (float *) pq->centroids);
 	train = (Now() - train) / SAMPLES;
 	printf("%-7s %5d %6d %9.0f %9.0f %9.0f\n", set->name, pq->dim,

@@ -169,37 +169,7 @@ PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
 	return n > 0 ? Max((float) (sum / n), FLT_MIN) : 0;
 }
 
-/* ---------- one codebook for the indexes of several partitions ---------- */
-
-/*
- * A query for the nearest rows of a table with partitions computes the distances to
- * a codebook's centroids once for all indexes that have the same. So a partition's
- * index takes the codebook of another one, unless its vectors have others that fit
- * them better: of a few subvectors centroids are trained, and both are compared
- * on samples that were not trained on.
- */
-
-/* A codebook that errs by so much more is as good. */
-#define AS_GOOD 1.05
-
-/* One in so many subvectors is compared, but a few at the least. */
-#define COMPARED_PART 8
-#define LEAST_COMPARED 4
-
-/*
- * One in so many samples compares. What differs by chance alone is then far less
- * than what may.
- */
-#define COMPARING_PART 4
-
-#define SIBLING_SEED UINT64CONST(0x7369626c696e67)
-
-typedef struct Samples
-{
-	float	   *x;				/* [n][dim] */
-	uint32		n;
-	uint32		aside;			/* so many at the end are not trained on */
-} Samples;
+/* ---------- codebook and histograms ---------- */
 
 /* Move count of n samples, evenly spaced, to the end. */
 static void
@@ -220,114 +190,20 @@ MoveSamples(float *samples, uint32 n, int dim, uint32 count)
 	pfree(row);
 }
 
-static int
-SubvectorsCompared(const PipeannPq *pq)
-{
-	return Min(Max(pq->nsubvectors / COMPARED_PART, LEAST_COMPARED),
-			   pq->nsubvectors);
-}
-
-/* The squared error of a vector in one subvector. */
-static float
-SubvectorError(const PipeannPq *pq, const float *centroids, const float *x,
-			   int subvector)
-{
-	float		distances[PIPEANN_CENTROIDS];
-	float		least = FLT_MAX;
-
-	PipeannKernel->centroid_l2(x + pq->start[subvector],
-							   centroids + pq->offset[subvector],
-							   pq->len[subvector],
-							   distances);
-	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
-		least = Min(least, distances[k]);
-	return least;
-}
-
-static double
-ComparedError(const PipeannPq *pq, const float *centroids, const float *x,
-			  uint32 n)
-{
-	int			compared = SubvectorsCompared(pq);
-	double		sum = 0;
-
-	for (uint32 i = 0; i < n; i++)
-		for (int j = 0; j < compared; j++)
-			sum += SubvectorError(pq, centroids, x + (Size) i * pq->dim,
-								  PipeannPqTrained(pq, j, compared));
-	return sum;
-}
-
-/* Whether their codebook is as good for samples as one of the samples' own. */
-static bool
-IsAsGood(PipeannTeam *team, const PipeannPq *pq, const Samples *s,
-		 const float *theirs, float *own)
-{
-	uint32		n = s->n - s->aside;
-	uint32		comparing = n / COMPARING_PART;
-	uint32		trained = n - comparing;
-	uint32		compared = s->n - trained;
-	const float *x = s->x + (Size) trained * pq->dim;
-
-	if (PipeannTeamLeads(team))
-		MoveSamples(s->x, n, pq->dim, comparing);
-	PipeannTeamMeet(team);
-	PipeannPqTrain(team, pq, SubvectorsCompared(pq), s->x, trained,
-				   SIBLING_SEED, own);
-	return ComparedError(pq, theirs, x, compared) <=
-		AS_GOOD * ComparedError(pq, own, x, compared);
-}
-
 /*
- * Take the codebook of another partition's index if it is about as good for
- * samples as one of their own. Those aside stay where they are, the others may be
- * put in another order. True if centroids, which the team shares, are that
- * codebook. All members call.
- */
-static bool
-TakeSiblings(PipeannTeam *team, const PipeannCoding *k, const Samples *samples,
-			 float *centroids)
-{
-	const PipeannPq *pq = &k->pq;
-	Size		size = mul_size(PipeannPqCentroidCount(pq->dim), sizeof(float));
-	float	   *theirs;
-	bool	   *found;
-	bool		taken;
-
-	if (samples->aside == 0 || !k->index->rd_rel->relispartition)
-		return false;
-	theirs = PipeannTeamAlloc(team, size);
-	found = PipeannTeamAlloc(team, sizeof(bool));
-	if (PipeannTeamLeads(team))
-		*found = PipeannReadSibling(k->index, pq, k->layout.metric, theirs);
-	PipeannTeamMeet(team);
-	taken = *found && IsAsGood(team, pq, samples, theirs, centroids);
-	PipeannTeamMeet(team);
-	if (taken && PipeannTeamLeads(team))
-		memcpy(centroids, theirs, size);
-	PipeannTeamMeet(team);
-	PipeannTeamFree(team, found);
-	PipeannTeamFree(team, theirs);
-	return taken;
-}
-
-/* ---------- codebook and histograms ---------- */
-
-/*
- * Centroids trained on x[n][dim], which are put in another order, or those of another
- * partition's index if they are as good. The error is that of samples that were
- * not trained on, since the error of later vectors is compared with it.
+ * Centroids trained on x[n][dim], which are put in another order. The error is that of
+ * samples that were not trained on, since the error of later vectors is compared with it.
  */
 static void
 TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 {
 	int			dim = k->pq.dim;
-	Samples		s = {x, n, n >= LEAST_TO_MEASURE ? ERROR_SAMPLES : 0};
+	uint32		aside = n >= LEAST_TO_MEASURE ? ERROR_SAMPLES : 0;
 	float	   *centroids = PipeannTeamArray(team, float,
 											 PipeannPqCentroidCount(dim));
 
 	if (PipeannTeamLeads(team))
-		MoveSamples(x, n, dim, s.aside);
+		MoveSamples(x, n, dim, aside);
 	PipeannTeamMeet(team);
 	if (k->pq.bits)
 	{
@@ -335,12 +211,10 @@ TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 			PipeannPqPatterns(&k->pq, centroids);
 		PipeannTeamMeet(team);
 	}
-	else if (!TakeSiblings(team, k, &s, centroids))
-		PipeannPqTrain(team, &k->pq, k->pq.nsubvectors, x, n - s.aside, SEED,
-					   centroids);
+	else
+		PipeannPqTrain(team, &k->pq, x, n - aside, SEED, centroids);
 	k->pq.centroids = centroids;
-	k->error = PipeannCodingError(&k->pq, x + (Size) (n - s.aside) * dim,
-								  s.aside);
+	k->error = PipeannCodingError(&k->pq, x + (Size) (n - aside) * dim, aside);
 }
 
 /*

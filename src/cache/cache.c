@@ -643,7 +643,6 @@ SetPointers(PipeannAttachment *attachment)
 	uint32		count = codes->entry_count;
 
 	codes->pq.centroids = HeaderAt(header, header->centroids);
-	codes->pq.key = header->codebook_key;
 	codes->pq.halves = header->halves == 0 ? NULL :
 		HeaderAt(header, header->halves);
 	codes->entry_ids = entry_graph;

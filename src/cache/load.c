@@ -258,9 +258,6 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 					  PipeannCodebookFirst(&meta->layout, meta->generation),
 					  base + header->centroids,
 					  PipeannCodebookBytes(&meta->layout));
-	header->codebook_key =
-		hash_bytes_extended((const unsigned char *) base + header->centroids,
-							(int) PipeannCodebookBytes(&meta->layout), 0);
 	if (header->halves != 0)
 		RoundCentroids(attachment);
 	PipeannStreamRead(index, map, PIPEANN_CODEBOOK,

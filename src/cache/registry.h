@@ -125,7 +125,6 @@ typedef struct PipeannCacheHeader
 	Size		hints;
 	Size		centroids;
 	Size		halves;			/* of these in half precision, or 0 */
-	uint64		codebook_key;	/* of equal centroids the same */
 	Size		histograms;			/* of attribute codes */
 	Size		entry_graph;	/* in its form on disk */
 	Size		codes;

@@ -1,7 +1,6 @@
 /*
  * codebook.c
- *		Codebooks that no cache holds: that of another partition's index, and one in an
- *		order in which codes are decoded fast.
+ *		A codebook in an order in which codes are decoded fast, which no cache holds.
  */
 #include "postgres.h"
 
@@ -12,111 +11,10 @@
 #include <float.h>
 #include <math.h>
 
-#include "access/relation.h"
-#include "catalog/partition.h"
-#include "catalog/pg_inherits.h"
 #include "distance/distance.h"
 #include "index/index.h"
-#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-
-/* Indexes that are looked at. */
-#define MOST_SIBLINGS 8
-
-/* One whose format is not read stands in no other index's way. */
-static bool
-IsReadable(Relation index)
-{
-	Buffer		buffer = PipeannReadBuffer(index, PIPEANN_METAPAGE,
-										   PIPEANN_META, BUFFER_LOCK_SHARE,
-										   false, NULL);
-	bool		readable = PipeannIsReadable(PipeannPageGetMeta(BufferGetPage(buffer)));
-
-	UnlockReleaseBuffer(buffer);
-	return readable;
-}
-
-/* Read an index's codebook, if it is for such codes of such vectors. */
-static bool
-ReadCodebook(Relation sibling, Relation index, const PipeannPq *pq,
-			 PipeannMetric metric, float *centroids)
-{
-	PipeannMeta *meta;
-	PipeannExtentMap map;
-	bool		suits;
-
-	if (sibling->rd_rel->relkind != RELKIND_INDEX ||
-		sibling->rd_rel->relam != index->rd_rel->relam ||
-		RELATION_IS_OTHER_TEMP(sibling) ||
-		RelationGetNumberOfBlocks(sibling) == 0 || !IsReadable(sibling))
-		return false;
-	meta = palloc(sizeof(PipeannMeta));
-	PipeannMetaRead(sibling, meta);
-	suits = (meta->flags & PIPEANN_META_HAS_CODES) &&
-		meta->layout.dim == (uint32) pq->dim &&
-		meta->layout.pq_bytes == (uint32) pq->nsubvectors &&
-		meta->layout.metric == metric;
-	if (suits)
-	{
-		PipeannExtentMapLoad(sibling, meta, CurrentMemoryContext, &map);
-		PipeannStreamRead(sibling, &map, PIPEANN_CODEBOOK,
-						  PipeannCodebookFirst(&meta->layout, meta->generation),
-						  centroids, PipeannCodebookBytes(&meta->layout));
-		PipeannExtentMapFree(&map);
-	}
-	pfree(meta);
-	return suits;
-}
-
-/* An index that somebody is making, or wants to drop, is passed over. */
-static bool
-ReadFrom(Oid sibling, Relation index, const PipeannPq *pq,
-		 PipeannMetric metric, float *centroids)
-{
-	Relation	relation;
-	bool		done;
-
-	if (!ConditionalLockRelationOid(sibling, AccessShareLock))
-		return false;
-	relation = try_relation_open(sibling, NoLock);
-	if (relation == NULL)
-	{
-		UnlockRelationOid(sibling, AccessShareLock);
-		return false;
-	}
-	done = ReadCodebook(relation, index, pq, metric, centroids);
-	relation_close(relation, AccessShareLock);
-	return done;
-}
-
-/*
- * Read the codebook of another partition's index to centroids. False if there is
- * none for such codes of such vectors. The newest index comes first: that partition's
- * vectors may be the most alike.
- */
-bool
-PipeannReadSibling(Relation index, const PipeannPq *pq, PipeannMetric metric,
-				   float *centroids)
-{
-	Oid			self = RelationGetRelid(index);
-	List	   *siblings;
-	bool		done = false;
-
-	if (!index->rd_rel->relispartition)
-		return false;
-	siblings = find_inheritance_children(get_partition_parent(self, true),
-										 NoLock);
-	for (int i = 1; !done && i <= Min(list_length(siblings), MOST_SIBLINGS); i++)
-	{
-		Oid			sibling = list_nth_oid(siblings, list_length(siblings) - i);
-
-		done = sibling != self &&
-			ReadFrom(sibling, index, pq, metric, centroids);
-	}
-	list_free(siblings);
-	return done;
-}
 
 /*
  * The codebook by code, of the index and generation for which the backend decoded last.

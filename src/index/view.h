@@ -67,8 +67,6 @@ extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
 extern Relation PipeannOpenIndex(Oid relid);
 
 /* codebook.c */
-extern bool PipeannReadSibling(Relation index, const PipeannPq *pq,
-							   PipeannMetric metric, float *centroids);
 extern bool PipeannHasBytes(const PipeannIndexView *view);
 extern void PipeannToBytes(const PipeannIndexView *view, const float *x,
 						   bool rotated, int8 *out);

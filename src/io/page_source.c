@@ -877,17 +877,16 @@ SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
 }
 
 /*
- * Unless it has to be sure, a page that no search has seen in shared_buffers is
- * not looked up: a search of an index on disk asks for hundreds of pages in this way.
+ * A page that no search has seen in shared_buffers is not looked up: a search of an index on disk asks for hundreds of pages in this way.
  */
 static PipeannFrame *
-SourceRequestResident(PipeannPageSource *self, uint32 page, int slot, bool sure)
+SourceRequestResident(PipeannPageSource *self, uint32 page, int slot)
 {
 	Source	   *source = (Source *) self;
 	pg_atomic_uint32 *seen = LastSeen(source, page);
 	BufferedFrame *frame;
 
-	if (!sure && seen != NULL && pg_atomic_read_u32(seen) == InvalidBuffer)
+	if (seen != NULL && pg_atomic_read_u32(seen) == InvalidBuffer)
 		return NULL;
 	frame = NewFrame(source, page);
 	if (RelationUsesLocalBuffers(source->index))

@@ -547,11 +547,10 @@ const CustomScanMethods *const PipeannFillNode = &fill_methods.scan;
 /* ---------- merges of partitions ---------- */
 
 /*
- * The partitions are asked one after the other, for rows within the distance bound:
- * the farthest of the nearest rows, as many as the limit wants. Only rows count that
- * the partitions' nodes have returned. If all of them together have fewer than are
- * wanted, each scan begins again, alone, and the merge is an ordinary one (src/README,
- * "partitions in one server").
+ * The partitions are asked one after the other, the one first whose search begins
+ * nearest, for rows within the distance bound: the farthest of the nearest rows, as many
+ * as the limit wants, that the partitions' nodes have returned. It comes nearer only. So
+ * what a partition has not returned is not wanted (src/README, "partitions in one server").
  */
 
 /* A limit beyond which the merge is run as it was planned. */
@@ -569,7 +568,6 @@ typedef struct MergeRow
 typedef struct MergeChild
 {
 	PlanState  *node;
-	bool		heeds;			/* a scan that heeds the distance bound */
 	float		entered;		/* how near its search begins */
 	bool		stopped;		/* has no more rows within the distance bound */
 	MergeRow   *first;			/* in order */
@@ -629,10 +627,7 @@ FindChildren(MergeState *state)
 													  Max(merge->ms_nplans, 1)));
 	while ((i = bms_next_member(merge->ms_valid_subplans, i)) >= 0)
 	{
-		MergeChild *child = &state->children[state->nchildren++];
-
-		child->node = merge->mergeplans[i];
-		child->heeds = ContextOfScan(child->node) != NULL;
+		state->children[state->nchildren++].node = merge->mergeplans[i];
 	}
 }
 
@@ -692,7 +687,7 @@ static TupleTableSlot *
 Ask(const MergeChild *child)
 {
 	CHECK_FOR_INTERRUPTS();
-	if (child->heeds && IsA(child->node, IndexScanState))
+	if (IsA(child->node, IndexScanState))
 		((IndexScanState *) child->node)->iss_ReachedEnd = false;
 	return ExecProcNode(child->node);
 }
@@ -731,11 +726,7 @@ CompareEntered(const void *a, const void *b)
 							   ((const MergeChild *) b)->entered);
 }
 
-/*
- * Let all searches find where they begin before one is run. The nearest go first:
- * what they find is what others need not look for. A scan that heeds no distance
- * bound (scan/scan.c) does not say where it begins, and may return a row at once.
- */
+/* Let all searches find where they begin, and ask for their first pages at once. */
 static void
 Enter(MergeState *state)
 {
@@ -745,118 +736,17 @@ Enter(MergeState *state)
 		MergeChild *child = &state->children[i];
 		TupleTableSlot *slot;
 
-		if (!child->heeds)
+		if (ContextOfScan(child->node) == NULL)
 			continue;
-		state->bound.entered = get_float4_nan();
+		state->bound.entered = 0;
 		slot = Ask(child);
 		if (!TupIsNull(slot))
 			(void) Take(state, child, slot);
-		child->heeds = !isnan(state->bound.entered);
-		child->entered = child->heeds ? state->bound.entered : 0;
+		child->entered = state->bound.entered;
 	}
 	state->bound.entering = false;
 	qsort(state->children, state->nchildren, sizeof(MergeChild),
 		  CompareEntered);
-}
-
-/* Rows that are nearer than what is there already, of one child after the other. */
-static void
-PullFirst(MergeState *state)
-{
-	for (int i = 0; i < state->nchildren; i++)
-	{
-		int			n = 0;
-
-		while (n < state->wanted &&
-			   !state->children[i].stopped &&
-			   Pull(state, &state->children[i]))
-			n++;
-	}
-}
-
-/*
- * Rows within the distance bound that is expected may not be there, as they are
- * dead or do not match, or be farther than was thought.
- */
-static void
-PullNearest(MergeState *state)
-{
-	bool		known;
-
-	PullFirst(state);
-	if (!state->bound.expected)
-		return;
-	state->bound.expected = false;
-	known = state->nnearest == state->wanted;
-	if (known && float8_le(state->nearest[state->wanted - 1],
-						   state->bound.distance))
-		return;
-	state->bound.distance = known ? state->nearest[state->wanted - 1] :
-		get_float8_infinity();
-	for (int i = 0; i < state->nchildren; i++)
-		state->children[i].stopped &= !state->children[i].heeds;
-	PullFirst(state);
-}
-
-/*
- * Let each scan begin again, alone. Other children have rows in order already, and
- * nothing was handed up yet.
- */
-static void
-BeginAlone(MergeState *state)
-{
-	TellOfBound(state, NULL);
-	for (int i = 0; i < state->nchildren; i++)
-	{
-		MergeChild *child = &state->children[i];
-		MergeRow   *next;
-
-		if (!child->heeds)
-			continue;
-		for (MergeRow *row = child->first; row != NULL; row = next)
-		{
-			next = row->next;
-			heap_free_minimal_tuple(row->tuple);
-			pfree(row);
-		}
-		child->first = child->last = NULL;
-		child->heeds = false;
-		child->stopped = false;
-		ExecReScan(child->node);
-	}
-}
-
-/* What no row is farther than, as a limit above knows. */
-static double
-MostOfMerge(const MergeState *state)
-{
-	for (int i = 0; i < state->nchildren; i++)
-	{
-		const PipeannScanContext *context = ContextOfScan(state->children[i].node);
-
-		if (context != NULL && context->fill != NULL)
-			return context->fill->most;
-	}
-	return get_float8_infinity();
-}
-
-/*
- * Whether the rows wanted are there, or as many as there are, and none that is nearer
- * was missed: conditions and rows that are not visible may have moved the bound beyond
- * what the searches have explored together, of one partition more than of others. A row
- * without a distance, or whose distance is no number, may come before what they have not
- * found.
- */
-static bool
-IsFilled(const MergeState *state)
-{
-	double		farthest = MostOfMerge(state);
-
-	if (state->nnearest == state->wanted)
-		farthest = Min(farthest, state->nearest[state->wanted - 1]);
-	else if (isinf(farthest) || isinf(state->bound.trusted))
-		return false;			/* not known, or what has no list is trusted */
-	return PIPEANN_PLANTED("merge-far") || float8_le(farthest, state->bound.trusted);
 }
 
 static void
@@ -879,17 +769,12 @@ StartMerge(OwnNode *node)
 										mul_size(sizeof(double),
 												 state->wanted));
 	FindChildren(state);
-	state->bound = (PipeannDistanceBound)
-	{
-		.wanted = state->wanted,
-		.distance = get_float8_infinity(),
-		.trusted = get_float8_infinity(),
-		.together.searches = state->nchildren
-	};
+	state->bound = (PipeannDistanceBound) {.distance = get_float8_infinity()};
 	Enter(state);
-	PullNearest(state);
-	if (!IsFilled(state))
-		BeginAlone(state);
+	for (int i = 0; i < state->nchildren; i++)
+		for (int n = 0; n < state->wanted && !state->children[i].stopped &&
+			 Pull(state, &state->children[i]); n++)
+			;
 }
 
 /* The child whose next row comes first, or NULL. */

@@ -765,14 +765,13 @@ PipeannPqPatterns(const PipeannPq *layout, float *centroids)
 }
 
 /*
- * Train `count` of the subvectors, evenly spaced (PipeannPqTrained()), of centroids[],
- * which the team shares; the layout's own are ignored. All members call.
+ * Train centroids[], which the team shares; the layout's own are ignored. All members
+ * call.
  */
 void
-PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout, int count,
-			   const float *samples, uint32 n, uint64 seed, float *centroids)
+PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout, const float *samples,
+			   uint32 n, uint64 seed, float *centroids)
 {
-	PipeannTeamEach(team, i, count, 1)
-		TrainSubvector(layout, PipeannPqTrained(layout, (int) i, count),
-					   samples, n, seed, centroids);
+	PipeannTeamEach(team, i, layout->nsubvectors, 1)
+		TrainSubvector(layout, (int) i, samples, n, seed, centroids);
 }

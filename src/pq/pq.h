@@ -33,7 +33,6 @@ typedef struct PipeannPq
 	const int  *len;			/* [nsubvectors] its dimensions, >= 1 */
 	const Size *offset;			/* [nsubvectors] of its part of centroids[] */
 	const float *centroids;		/* dim * 256 floats; subvector j: [len][256] */
-	uint64		key;			/* the same of equal centroids, or 0 */
 	const uint16 *halves;		/* centroids[] in half precision, or NULL */
 } PipeannPq;
 
@@ -82,8 +81,8 @@ extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 extern float PipeannPqEncodeByTable(const PipeannPq *pq, const float *x,
 									const float *table, uint8 *code);
 extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
-						   int count, const float *samples, uint32 n,
-						   uint64 seed, float *centroids);
+						   const float *samples, uint32 n, uint64 seed,
+						   float *centroids);
 
 extern void PipeannPqPatterns(const PipeannPq *layout, float *centroids);
 
@@ -116,13 +115,6 @@ PipeannPqScan(const PipeannPq *pq, PipeannMetric metric, const float *table,
 		for (int i = 0; metric == PIPEANN_COSINE && i < n; i++)
 			out[i] = PipeannPqKey(metric, out[i]);
 	}
-}
-
-/* Number i of so many subvectors, evenly spaced. */
-static inline int
-PipeannPqTrained(const PipeannPq *pq, int i, int count)
-{
-	return (int) ((int64) i * pq->nsubvectors / count);
 }
 
 /* The number of floats in centroids[]: dim * 256. */

@@ -117,7 +117,7 @@ Request(PipeannPageSource *source, uint32 page, int slot)
 }
 
 static PipeannFrame *
-RequestResident(PipeannPageSource *source, uint32 page, int slot, bool sure)
+RequestResident(PipeannPageSource *source, uint32 page, int slot)
 {
 	return ((CopySource *) source)->as_if_read ? NULL :
 		Request(source, page, slot);

@@ -758,17 +758,9 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	PipeannStreamBegin(state, &params);
 	if (heeds->tid_filter != NULL && state->view.cache != NULL)
 		state->tid_filter = PipeannTidFilterBegin(state, &params);
-	if (!state->comparable || state->filter != NULL || state->tid_filter != NULL ||
-		(heeds->fill != NULL && heeds->fill->whole))
+	if (!state->comparable || (heeds->fill != NULL && heeds->fill->whole))
 		heeds->bound = NULL;
-	if (heeds->bound != NULL)
-	{
-		/* none of them goes on after an early end, which must be enough */
-		params.together = &heeds->bound->together;
-		params.may_end_early &= heeds->bound->wanted <= PIPEANN_EARLY_RESULTS;
-		params.min_list = Max(params.min_list,
-							  heeds->bound->wanted * PIPEANN_STRICT_PART);
-	}
+	params.one_of_several = heeds->bound != NULL;
 	if (heeds->step != NULL)
 		PipeannBatonStep(state, &params);
 	else if (pipeann_search_mode == PIPEANN_BATON)
@@ -891,7 +883,9 @@ FirstRun(PipeannScan *state)
 {
 	PipeannIndexView *view = &state->view;
 
-	if (view->cache != NULL)
+	if (state->is_void)
+		state->exhausted = true;
+	else if (view->cache != NULL)
 	{
 		while (PipeannSearchRun(state->search) && WantsWhole(state) &&
 			   !PipeannStreamHasAll(state))
@@ -903,6 +897,8 @@ FirstRun(PipeannScan *state)
 		PipeannSearchExact(state->search, PipeannViewPages(view));
 		state->exhausted = true;
 	}
+	PIPEANN_PAUSE("scan-searched");
+	state->searched = true;
 }
 
 /*
@@ -960,7 +956,7 @@ PipeannScanStart(IndexScanDesc scan)
 	MemoryContextSwitchTo(old);
 }
 
-/* Find where the search begins, if others have to do that before it is run. */
+/* Find how near the search begins, if all scans have to do that before one is run. */
 static bool
 IsEntering(PipeannScan *state)
 {
@@ -968,7 +964,7 @@ IsEntering(PipeannScan *state)
 
 	if (bound == NULL || !bound->entering || state->searched)
 		return false;
-	bound->entered = state->view.cache == NULL ? 0 :
+	bound->entered = state->is_void || state->view.cache == NULL ? 0 :
 		PipeannSearchEnter(state->search);
 	return true;
 }
@@ -1000,7 +996,7 @@ IsAtEnd(PipeannScan *state)
 	bool		at_end = (state->exhausted || state->beyond) &&
 		state->looked_at < PipeannMostToLookAt(state) &&
 		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
-		state->heeds.bound == NULL &&
+		(state->heeds.bound == NULL || isinf(state->heeds.bound->distance)) &&
 		!state->is_void;
 
 	if (at_end && state->late && state->heeds.fill != NULL)
@@ -1056,25 +1052,20 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 {
 	PipeannScan *state = scan->opaque;
 	MemoryContext old = MemoryContextSwitchTo(state->context);
-	const PipeannRow *row;
+	const PipeannRow *row = NULL;
 
 	Assert(ScanDirectionIsForward(dir));
 	if (!state->started)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
 		state->looked_at--;		/* it was dead to everybody */
-	if (!state->searched && !IsEntering(state))
+	if (!IsEntering(state))
 	{
-		if (state->is_void)
-			state->exhausted = true;
-		else
+		PipeannStreamHeed(state);
+		if (!state->searched)
 			FirstRun(state);
-		PipeannStreamSearched(state);
-		PIPEANN_PAUSE("scan-searched");
-		state->searched = true;
+		row = NextRow(scan, state);
 	}
-
-	row = state->searched ? NextRow(scan, state) : NULL;
 	if (row != NULL)
 		scan->xs_heaptid = row->tid;
 	MemoryContextSwitchTo(old);

@@ -39,20 +39,14 @@ extern int	pipeann_part;		/* that this server keeps in memory, or 0 */
 extern uint32 pipeann_disabled; /* ideas switched off (search/search.h) */
 
 /*
- * What scans of several indexes know from one another that are for the nearest rows
- * of one query: beyond the farthest of these nothing is wanted of any.
+ * Scans of several indexes for the nearest rows of one query, asked one after the other.
+ * What is wanted of each comes nearer with the rows of the others.
  */
 typedef struct PipeannDistanceBound
 {
-	int			wanted;			/* rows of all scans */
-	bool		entering;		/* scans find where they begin, and return
-								 * nothing; */
+	bool		entering;		/* scans find where they begin, and return nothing */
 	float		entered;		/* how near that is, of the last one */
 	double		distance;		/* rows farther are not wanted */
-	bool		expected;		/* as of rows that nobody has looked at yet */
-	double		trusted;		/* within this no row is missing, as far as a
-								 * scan by itself would see to that */
-	PipeannTogether together;
 } PipeannDistanceBound;
 
 /*

@@ -305,19 +305,6 @@ NearestKnown(const PipeannScan *state)
 }
 
 /*
- * The distance bound of scans of several indexes, which know from one another what is
- * not wanted any more (scan.h).
- */
-
-/* The distance bound as an order key: no result is wanted beyond it. */
-static float
-Bound(const PipeannScan *state)
-{
-	return state->heeds.bound == NULL ? state->most :
-		Min(state->most, KeyOf(state, state->heeds.bound->distance, SLACK));
-}
-
-/*
  * The order key beyond which a condition on the distance, which the executor looks at
  * with each row, wants none. The operator sums up in another order than we do.
  */
@@ -337,16 +324,28 @@ MostKey(const PipeannScan *state)
 	return key;
 }
 
+/* The distance bound may have come nearer since a row was asked for the last time. */
+void
+PipeannStreamHeed(PipeannScan *state)
+{
+	const PipeannDistanceBound *bound = state->heeds.bound;
+
+	if (bound == NULL || isinf(bound->distance))
+		return;
+	state->most = Min(state->most, KeyOf(state, bound->distance, SLACK));
+	PipeannSearchSetHorizon(state->search, state->most);
+}
+
 /*
  * Take the nearest known result, if it comes before the search's next one, which may
- * be NULL, and within the distance bound.
+ * be NULL, and no farther than is wanted.
  */
 static Known *
 TakeKnown(PipeannScan *state, const PipeannResult *next)
 {
 	Known	   *known = NearestKnown(state);
 
-	if (known == NULL || known->result.dist > Bound(state) ||
+	if (known == NULL || known->result.dist > state->most ||
 		(next != NULL && known->result.dist > next->dist))
 		return NULL;
 	(void) pairingheap_remove_first(state->known);
@@ -406,45 +405,6 @@ IsLate(const PipeannScan *state, float dist)
 		state->comparable && dist < before - ROUNDING * scale;
 }
 
-/* That of a rounded vector by more. */
-#define ROUNDED_SLACK (1.0 / 1024)
-
-/*
- * The search was run: how far what it has found can be believed. There may be no bound.
- * As many rows as are wanted are expected to be within the distance of what the searches
- * have found. (A row is looked up in its table before it counts: few that others push
- * out are.)
- *
- * A search with others does not go on. By itself it would before it returned results
- * that are much farther than this (MostReturnable()).
- */
-void
-PipeannStreamSearched(PipeannScan *state)
-{
-	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannDistanceBound *bound = state->heeds.bound;
-	double		slack = PipeannIsRounded(l) ? ROUNDED_SLACK : SLACK;
-	double		expected;
-
-	if (bound == NULL)
-		return;
-	if (!state->exhausted && PipeannSearchTell(state->search).together)
-	{
-		double		trusted = PipeannSqlDistance(l->metric,
-												 PipeannSearchTrusted(state->search));
-
-		bound->trusted = Min(bound->trusted, trusted + fabs(trusted) * slack);
-	}
-	if (!isinf(bound->distance) || bound->together.nnearest < bound->wanted)
-		return;
-	expected = PipeannSqlDistance(l->metric,
-								  bound->together.nearest[bound->wanted - 1]);
-	if (!isfinite(expected))
-		return;
-	bound->distance = expected + fabs(expected) * SLACK;
-	bound->expected = true;
-}
-
 /* How far the search has to go, and the next of its results. */
 
 /*
@@ -460,8 +420,6 @@ MostReturnable(const PipeannScan *state)
 	PipeannSearchFacts facts = PipeannSearchTell(state->search);
 	const Known *known = NearestKnown(state);
 
-	if (facts.together)
-		return PG_UINT64_MAX;
 	if (facts.ended_early)
 		return state->taken >= PIPEANN_EARLY_RESULTS &&
 			known != NULL && known->result.id != PIPEANN_INVALID_ID ?
@@ -523,8 +481,6 @@ ContinueSearch(PipeannScan *state)
 			!IsInOrder(state) || IsBeyondTooSoon(state)))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (PipeannSearchTell(state->search).together)
-			break;				/* the merge knows how far it is believed */
 		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
 			!PipeannSearchTell(state->search).ended_early)
 			return NULL;
@@ -534,19 +490,18 @@ ContinueSearch(PipeannScan *state)
 	}
 	next = PipeannSearchPeek(state->search);
 	state->beyond = next == NULL ? PipeannStreamHasAll(state) : next->dist > state->most;
-	return next == NULL || next->dist > Bound(state) ? NULL : next;
+	return next == NULL || next->dist > state->most ? NULL : next;
 }
 
-/* How many of the next results are within the distance bound, up to a few. */
+/* How many of the next results are wanted, up to a few. */
 static int
 CountWithin(const PipeannScan *state)
 {
 	const PipeannResult *results[PIPEANN_EARLY_RESULTS];
-	float		bound = Bound(state);
 	int			n = PipeannSearchNext(state->search, results, lengthof(results));
 	int			within = 0;
 
-	while (within < n && !(results[within]->dist > bound))
+	while (within < n && !(results[within]->dist > state->most))
 		within++;
 	return within;
 }
@@ -555,7 +510,7 @@ CountWithin(const PipeannScan *state)
 static uint64
 MostToPrefetch(const PipeannScan *state)
 {
-	if (PipeannSearchTell(state->search).together)
+	if (state->heeds.bound != NULL)
 		return CountWithin(state);
 	return state->exhausted ? PIPEANN_MAX_PREFETCH :
 		MostReturnable(state) - state->taken;

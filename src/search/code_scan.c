@@ -110,11 +110,11 @@ AddBatch(PipeannSearch *search, Batch *batch)
 	float		second[BATCH];
 	int			left = 0;
 
-	if (!order->has_table)
+	if (!order->has_rest)
 	{
 		PipeannMakeTable(search);
 		order->least_rest = search->codes->pq.bits ? 0 : LeastRest(search);
-		order->has_table = true;
+		order->has_rest = true;
 	}
 	search->counters->code_distances += n;
 	order->passing += n;
@@ -249,6 +249,7 @@ HasNext(PipeannSearch *search)
  */
 #define SURE_DEVIATIONS 6
 #define LIKELY_DEVIATIONS 1
+#define SPARSE_DEVIATIONS 2
 #define FEWEST_ERRORS 10
 
 /* Nodes that a run reads of sparse vectors; more if not all match that pass. */
@@ -276,7 +277,7 @@ Begin(PipeannSearch *search)
 	search->params.disabled |= PIPEANN_PAGE_MATES;
 	order->last.dist = -INFINITY;
 	order->last.id = 0;
-	order->has_table = order->unordered = false;
+	order->has_rest = order->unordered = false;
 	FindNearest(search, PipeannScansSparse(search) ?
 				Max(FIRST_KEPT, 2 * GROWTH * MostOfSparse(search)) :
 				Max((uint64) (FIRST_KEPT / Max(precision, 0.01)),
@@ -284,8 +285,7 @@ Begin(PipeannSearch *search)
 }
 
 /*
- * Begin one of several searches, before any is run, so that all know where the last node
- * is that each of them would read of all codes. Returns the distance of the nearest code.
+ * Begin without reading; returns the distance of the nearest code.
  */
 float
 PipeannEnterCodeScan(PipeannSearch *search)
@@ -293,9 +293,6 @@ PipeannEnterCodeScan(PipeannSearch *search)
 	const PipeannCodeOrder *order = &search->code_order;
 
 	Begin(search);
-	PipeannTogetherKeep(search->params.together, (int) MostOfSparse(search));
-	for (uint64 i = 0; i < order->n; i++)
-		PipeannTogetherNote(search->params.together, &order->items[i].dist, 1);
 	return order->n > 0 ? order->items[0].dist : INFINITY;
 }
 
@@ -316,11 +313,10 @@ NoteError(PipeannSearch *search, const PipeannDiscard *item,
 {
 	float		error;
 
-	if (PipeannIsPoorlyCoded(search->layout, slot) || PipeannScansSparse(search) ||
-		search->code_order.unordered)
+	if (PipeannIsPoorlyCoded(search->layout, slot) || search->code_order.unordered)
 		return;
 	error = item->dist - PipeannSlotDistance(search, slot);
-	if (PipeannTerminationWantsError(&search->termination))
+	if (PipeannTerminationWantsError(&search->termination, false))
 		PipeannSampleAdd(&search->termination.errors, error);
 	PipeannSampleAdd(&search->code_scan_errors, error);
 }
@@ -366,20 +362,32 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 }
 
 /*
- * The bound of an early end: by what codes err, and without the factor. Of several searches
- * for sparse vectors each reads its part of what one of all would.
+ * Nodes whose codes are farther than this are beyond the horizon. (As a search of sparse
+ * vectors reads many times what is wanted, none of these nodes has to be surely so.)
+ */
+static float
+HorizonOfScan(const PipeannSearch *search)
+{
+	const PipeannSample *errors = &search->code_scan_errors;
+
+	return !search->params.has_horizon || errors->n < FEWEST_ERRORS ? INFINITY :
+		search->params.horizon +
+		PipeannSampleBound(errors, PipeannScansSparse(search) ? SPARSE_DEVIATIONS :
+						   SURE_DEVIATIONS);
+}
+
+/*
+ * The bound of an early end: by what codes err, and without the factor.
  */
 static float
 ErrorBound(const PipeannSearch *search)
 {
 	const PipeannTermination *termination = &search->termination;
 
-	if (PipeannScansSparse(search) && search->params.together != NULL)
-		return PipeannTogetherBound(search->params.together,
-									(int) MostOfSparse(search));
 	return !termination->on || termination->count < PIPEANN_EARLY_RESULTS ?
-		INFINITY : termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist +
-		PipeannTerminationMargin(termination, termination->deviations);
+		HorizonOfScan(search) :
+		Min(HorizonOfScan(search), termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist +
+			PipeannTerminationMargin(termination, termination->deviations));
 }
 
 /*
@@ -447,7 +455,8 @@ PipeannRunCodeScan(PipeannSearch *search)
 		most *= MOST_LISTS;
 	}
 	search->started = true;
-	if (!HasNext(search))
+	if (!HasNext(search) ||
+		search->code_order.items[0].dist > HorizonOfScan(search))
 		return false;
 	if (ReadNearest(search, most) || !HasNext(search))
 		search->termination.on = false;
@@ -470,21 +479,4 @@ PipeannSearchReadTo(PipeannSearch *search, bool surely)
 		return -FLT_MAX;
 	return search->code_order.items[0].dist -
 		PipeannSampleBound(errors, surely ? SURE_DEVIATIONS : LIKELY_DEVIATIONS);
-}
-
-/*
- * The order key up to which one of several searches for sparse vectors is believed. It has
- * read its part of the nearest by codes, which is no more than these tell, but that the
- * farthest of them may lack nodes.
- */
-float
-PipeannSparseTrusted(PipeannSearch *search)
-{
-	const PipeannTogether *together = search->params.together;
-	int			length = (int) MostOfSparse(search);
-
-	if (!HasNext(search))
-		return INFINITY;
-	length = Min(length - length / PIPEANN_FARTHEST_PART, together->ncodes);
-	return length < 1 ? -FLT_MAX : together->codes[length - 1];
 }

@@ -1,7 +1,7 @@
 /*
  * engine.c
  *		A search from beginning to end: whether it walks the graph or scans codes,
- *		where it begins, its memory, and its runs, alone or in rounds with others.
+ *		where it begins, its memory, and its runs.
  */
 #include "search/pages.h"
 
@@ -158,9 +158,7 @@ ChooseFilterStrategy(PipeannSearch *search)
 						LEAST_SHARE);
 	SetNearShare(search, search->share);
 	/* no walk is shorter than one in which all match */
-	search->scans_codes = search->params.together != NULL ?
-		WalkLength(search) * EXPLORE_COST > CodeScanCost(search) :
-		ENTRY_COST + search->params.ef * EXPLORE_COST >= CodeScanCost(search);
+	search->scans_codes = ENTRY_COST + search->params.ef * EXPLORE_COST >= CodeScanCost(search);
 }
 
 /*
@@ -243,14 +241,6 @@ PipeannWalkIsInDoubt(const PipeannSearch *search)
 #define LEAST_ENTRIES 20
 #define MOST_ENTRIES PIPEANN_MAX_ENTRY_POINTS
 #define ENTRY_PART 2
-
-/*
- * One of several searches needs fewer, as what it does not find nearby others may
- * have. If it has to read, it needs more: with their page-mates they tell which
- * page is the one to be read.
- */
-#define LEAST_TOGETHER 8
-#define READING_TOGETHER 32
 
 /*
  * Half of the list is explored before the first pages are asked for, the rest
@@ -354,7 +344,8 @@ BeginEntryList(PipeannSearch *search, EntryList *list)
 
 	list->count = 0;
 	list->first_open = 0;
-	list->length = search->params.together != NULL ? READING_TOGETHER :
+	/* what one of several does not find nearby others may have */
+	list->length = search->params.one_of_several ? LEAST_ENTRIES :
 		Min(Max(search->params.ef / ENTRY_PART, LEAST_ENTRIES), MOST_ENTRIES);
 	while (slots < (uint32) list->length * VISITED_PER_ENTRY)
 		slots *= 2;
@@ -406,71 +397,44 @@ FillPool(PipeannSearch *search, const EntryList *list, int count)
 		count : 0;
 }
 
-/* No page is asked for yet. */
-static void
-EnterTogether(PipeannSearch *search, EntryList *list)
-{
-	int			wanted = Max(search->pool.least, LEAST_TOGETHER);
-
-	SearchEntryGraph(search, list, wanted);
-	FillPool(search, list, Min(list->count, wanted));
-	if (search->pool.count == 0 || PipeannIsAtHand(search, 0))
-		return;
-	SearchEntryGraph(search, list, list->length);
-	FillPool(search, list, list->count);
-	PipeannAddEntryPages(search);
-}
-
 /*
- * Go on while the first pages are read, if the search walks.
+ * Compute the query's table, find entry points, ask for the first pages, and fill the
+ * pool. The last entry points are found while pages are read, if the search walks.
  */
 static void
-EnterAlone(PipeannSearch *search, EntryList *list)
+AddEntryPoints(PipeannSearch *search)
 {
 	const PipeannCodes *codes = search->codes;
 	const PipeannCodeFilter *filter = search->params.code_filter;
 	bool		passes_on = search->params.pass_on != NULL;
 	int			reads = passes_on ? 0 : Min(PipeannWidth(search, FIRST_READS),
 											FIRST_READS);
+	EntryList	list;
 
+	search->has_begun = true;
+	PipeannMakeTable(search);
+	BeginEntryList(search, &list);
 	/* without node hits no step depends on which pages are in memory */
-	SearchEntryGraph(search, list, PipeannIsOn(search, PIPEANN_NODE_HITS) && !passes_on ?
-					 list->length / PART_IN_MEMORY : list->length);
+	SearchEntryGraph(search, &list, PipeannIsOn(search, PIPEANN_NODE_HITS) && !passes_on ?
+					 list.length / PART_IN_MEMORY : list.length);
 	if (filter != NULL)
 	{
 		int			passing = 0;
 
-		for (int i = 0; i < list->count; i++)
+		for (int i = 0; i < list.count; i++)
 			passing += PipeannCodePasses(codes, filter,
-										 codes->entry_ids[list->items[i].position]);
-		PipeannChooseFilterStrategyNear(search, passing, list->count);
+										 codes->entry_ids[list.items[i].position]);
+		PipeannChooseFilterStrategyNear(search, passing, list.count);
 	}
 	if (search->scans_codes)
 		return;
-	for (int i = 0; i < Min(list->count, reads); i++)
-		PipeannRequestPageOf(search, codes->entry_ids[list->items[i].position],
-							 list->items[i].dist);
+	for (int i = 0; i < Min(list.count, reads); i++)
+		PipeannRequestPageOf(search, codes->entry_ids[list.items[i].position],
+							 list.items[i].dist);
 	search->source->submit(search->source);
 	if (search->reads > 0)
-		SearchEntryGraph(search, list, list->length);
-	FillPool(search, list, list->count);
-}
-
-/*
- * Compute the query's table, find entry points, ask for the first pages, and
- * fill the pool.
- */
-static void
-AddEntryPoints(PipeannSearch *search)
-{
-	EntryList	list;
-
-	PipeannMakeTable(search);
-	BeginEntryList(search, &list);
-	if (search->params.together != NULL)
-		EnterTogether(search, &list);
-	else
-		EnterAlone(search, &list);
+		SearchEntryGraph(search, &list, list.length);
+	FillPool(search, &list, list.count);
 }
 
 /* The entry nearest to the query, of a search that is not run. */
@@ -486,211 +450,12 @@ PipeannSearchNearestEntry(PipeannSearch *search)
 		PIPEANN_INVALID_ID;
 }
 
-/* Searches of several indexes for one query, run in rounds (src/README). */
-
-#define BEAM 1
-
-/*
- * Nodes in memory that all searches explore before they look again, while nothing
- * was read; and each at the least. Fewer are less work, and find less, with equal
- * lists.
- */
-#define WIDTH 16
-#define LEAST_WIDTH 2
-
-/* Pages that all searches ask for in a round, if they are few. */
-#define READS 5
-
-/*
- * Of the nearest candidates so many are explored, once something was read, if they
- * are on pages that the search has, and so many if their pages are in memory.
- */
-#define FREE 100
-#define FREE_IN_MEMORY 20
-
-/*
- * How near the query an index has rows is not known before its search has come there,
- * so each reads one page. What it reads for after that: so many times the factor of an
- * early end beyond the bound, the less the more searches there are. With each page
- * it is less, the sooner the shorter the list is.
- */
-#define GAIN 40.0f
-#define WANING 5.0f
-#define LEAST_EF 10
-
-/*
- * How far a candidate may be that is worth a read, apart from the bound: nothing is
- * before the first read, or where no bound is known.
- */
-static float
-ReadBound(const PipeannSearch *search)
-{
-	const PipeannTermination *termination = &search->termination;
-	float		last = termination->nearest[PIPEANN_EARLY_RESULTS - 1].dist;
-	float		gain = GAIN / sqrtf(search->params.together->searches);
-	float		kept = 1 - sqrtf(WANING / Max(search->params.ef, LEAST_EF));
-
-	if (search->reads == 0 || !termination->on)
-		return -INFINITY;
-	return PipeannTerminationBound(termination) +
-		gain * powf(kept, search->reads - 1) *
-		PipeannTerminationFactor(termination, last);
-}
-
-/* Whether to explore a candidate if that costs no read. */
-static bool
-IsWantedFree(PipeannSearch *search, int position)
-{
-	const PipeannCandidate *item = &search->pool.items[position];
-
-	if (!PipeannIsFree(item))
-		return false;
-	if (PipeannPoolWants(&search->pool, position) || position < FREE_IN_MEMORY)
-		return PipeannIsAtHand(search, position);
-	return PipeannIsReady(search, item);
-}
-
-/* Choose the nearest candidates at hand; returns how many. */
-static int
-ChooseAtHand(PipeannSearch *search)
-{
-	PipeannPool *pool = &search->pool;
-	int			width = search->reads > 0 ? PIPEANN_BATCH_NODES :
-		Max(WIDTH / search->params.together->searches, LEAST_WIDTH);
-	int			least = search->reads > 0 ? FREE : 0;
-	int			n = 0;
-
-	PipeannKeepLimit(search, width);
-	PipeannPrefetchNearest(search, width);
-	for (int i = PipeannPoolFirstOpen(pool);
-		 n < width && i < pool->count &&
-		 (i < least || PipeannPoolWants(pool, i)); i++)
-	{
-		if (!IsWantedFree(search, i))
-			continue;
-		PipeannChoose(search, i, BEAM);
-		n++;
-	}
-	return n;
-}
-
-/* Explore what was chosen, and all that is at hand then. */
-static void
-ExploreAtHand(PipeannSearch *search)
-{
-	do
-	{
-		CHECK_FOR_INTERRUPTS();
-		while (PipeannExploreBeam(search, BEAM))
-			PipeannAwaitPage(search);
-		PipeannAddPageMates(search);
-	} while (search->params.together != NULL && ChooseAtHand(search) > 0);
-}
-
-/* Ask for the pages of the nearest candidates that are not at hand. */
-static void
-AskForPages(PipeannSearch *search)
-{
-	PipeannPool *pool = &search->pool;
-	int			width = Max(READS / search->params.together->searches, 1);
-	float		bound = ReadBound(search);
-
-	PipeannKeepLimit(search, width);
-	for (int i = PipeannPoolFirstOpen(pool);
-		 width > 0 && i < pool->count &&
-		 (PipeannPoolWants(pool, i) ||
-		  (i < pool->length && pool->items[i].dist <= bound)); i++)
-	{
-		if (!PipeannIsFree(&pool->items[i]) || PipeannIsAtHand(search, i))
-			continue;
-		PipeannChoose(search, i, BEAM);
-		width--;
-	}
-	PipeannStartReads(search);
-}
-
-/* Before a run, learn what others have met; after it, tell them. */
-static void
-Learn(const PipeannTogether *together, PipeannSearch *search)
-{
-	PipeannTermination *termination = &search->termination;
-	const PipeannSample *errors = &together->errors;
-
-	termination->count = together->nnearest;
-	for (int i = 0; i < termination->count; i++)
-	{
-		termination->nearest[i].dist = together->nearest[i];
-		termination->nearest[i].told = true;	/* it is another's */
-	}
-	/* what others know of such codes; own errors count more */
-	if (together->nsubvectors == search->codes->pq.nsubvectors &&
-		errors->n >= PIPEANN_MIN_SAMPLES)
-	{
-		double		part = (double) PIPEANN_MIN_SAMPLES / errors->n;
-
-		termination->errors.sum = errors->sum * part;
-		termination->errors.sum_of_squares = errors->sum_of_squares * part;
-		termination->errors.n = PIPEANN_MIN_SAMPLES;
-	}
-	PipeannListSetBound(search);
-}
-
-static void
-Tell(PipeannTogether *together, const PipeannSearch *search)
-{
-	const PipeannTermination *termination = &search->termination;
-
-	together->nnearest = termination->count;
-	for (int i = 0; i < termination->count; i++)
-		together->nearest[i] = termination->nearest[i].dist;
-	together->errors = termination->errors;
-	together->nsubvectors = search->codes->pq.nsubvectors;
-}
-
-/* All explore what is at hand. Codes that tell nothing have a search go on alone. */
-static void
-ExploreAll(PipeannTogether *together)
-{
-	for (PipeannSearch *search = together->first; search != NULL;
-		 search = search->behind)
-		if (search->params.together != NULL)
-		{
-			Learn(together, search);
-			ExploreAtHand(search);
-			Tell(together, search);
-		}
-}
-
-/* Returns whether any page was asked for. */
-static bool
-AskAll(PipeannTogether *together)
-{
-	bool		any = false;
-
-	for (PipeannSearch *search = together->first; search != NULL;
-		 search = search->behind)
-		if (search->params.together != NULL)
-		{
-			Learn(together, search);
-			AskForPages(search);
-			any |= search->pool.chosen[BEAM] > 0;
-		}
-	return any;
-}
-
 /* ---------- memory, and runs ---------- */
 
 /* The set of nodes visited begins with room for those of ef explored. */
 #define MIN_VISITED 4096
 #define MAX_VISITED 65536
 #define FIRST_PAGES 1024
-
-/*
- * Searches together begin with less: each does a part of the work, and the memory of
- * all of them should stay in the processor's cache.
- */
-#define TOGETHER_VISITED 1024
-#define TOGETHER_PAGES 128
 
 /*
  * Pages in memory for each one read from which on a search explores its whole
@@ -734,13 +499,9 @@ ReserveBatch(PipeannSearch *search, int size)
 static uint32
 FirstVisited(const PipeannSearch *search)
 {
-	const PipeannTogether *together = search->params.together;
 	uint64		wanted = (uint64) search->pool.length *
 		search->layout->max_degree * 4;
-	uint32		slots = together == NULL ? MIN_VISITED : TOGETHER_VISITED;
-
-	if (together != NULL)
-		wanted = wanted * 2 / Max(together->searches, 1);
+	uint32		slots = MIN_VISITED;
 
 	while (slots < wanted && slots < MAX_VISITED)
 		slots *= 2;
@@ -756,11 +517,10 @@ ReserveMemory(PipeannSearch *search)
 	PipeannResultsReset(&search->results);
 	PIPEANN_RESERVE(search->refs, search->refs_size, FIRST_PAGES);
 	PIPEANN_RESERVE(search->unscored, search->unscored_size, FIRST_PAGES);
-	PipeannIdSetReset(&search->pages, search->params.together == NULL ?
-					  FIRST_PAGES : TOGETHER_PAGES, true);
+	PipeannIdSetReset(&search->pages, FIRST_PAGES, true);
 	if (codes == NULL)
 		return;
-	PIPEANN_RESERVE(search->own_table, search->table_size,
+	PIPEANN_RESERVE(search->table, search->table_size,
 					codes->pq.nsubvectors * PIPEANN_CENTROIDS);
 	PipeannListBegin(search);
 	if (search->scans_codes)
@@ -869,30 +629,34 @@ IsUsedUp(PipeannSearch *search)
 }
 
 /*
- * Find where the search begins, in memory, before it is run. All searches of a
- * PipeannTogether do this before the first of them is run: that runs all which have
- * done it. Returns the distance of the nearest candidate by its code.
+ * Find where the search begins, before it is run; its first pages are asked for then.
+ * Returns the distance of the nearest candidate by its code.
  */
 float
 PipeannSearchEnter(PipeannSearch *search)
 {
-	PipeannSearch **place = &search->params.together->first;
-	float		dist;
-
-	if (search->scans_codes)
-		return PipeannEnterCodeScan(search);
-	search->has_begun = true;
-	AddEntryPoints(search);
-	PipeannAddPageMates(search);
-	dist = PipeannListNearest(search);
-	while (*place != NULL && PipeannListNearest(*place) <= dist)
-		place = &(*place)->behind;
-	search->behind = *place;
-	*place = search;
-	return dist;
+	if (!search->scans_codes)
+		AddEntryPoints(search);
+	return search->scans_codes ? PipeannEnterCodeScan(search) :
+		search->pool.count > 0 ? search->pool.items[0].dist : INFINITY;
 }
 
-/* Explore the list alone. */
+/*
+ * Of one of several searches nothing is wanted any more that is farther. (Codes that tell
+ * nothing have it go on as by itself: pages.c.)
+ */
+void
+PipeannSearchSetHorizon(PipeannSearch *search, float horizon)
+{
+	if (!search->params.one_of_several)
+		return;
+	search->params.has_horizon = true;
+	search->params.horizon = horizon;
+	if (search->codes != NULL)
+		PipeannListSetBound(search);
+}
+
+/* Explore the list. */
 static void
 RunList(PipeannSearch *search)
 {
@@ -908,17 +672,6 @@ RunList(PipeannSearch *search)
 	}
 }
 
-/* Explore what of the list is wanted beside those of other indexes. */
-static void
-RunTogether(PipeannTogether *together, PipeannSearch *search)
-{
-	do
-		ExploreAll(together);
-	while (AskAll(together));
-	together->first = NULL;		/* all that have joined have been run */
-	PipeannScoreRest(search);
-}
-
 /*
  * Run until every one of the ef best candidates is explored, or until an early end
  * (list.c), after which the next run explores what is left of them. Called again, it
@@ -928,55 +681,28 @@ RunTogether(PipeannTogether *together, PipeannSearch *search)
 bool
 PipeannSearchRun(PipeannSearch *search)
 {
-	if (search->scans_codes)
-		return PipeannRunCodeScan(search);
-	if (!search->started && !search->has_begun)
-	{
+	if (!search->has_begun && !search->scans_codes)
 		AddEntryPoints(search);
-		if (search->scans_codes || ShouldScanCodesUnread(search))
-			return PipeannRunCodeScan(search);
-		PipeannAddPageMates(search);
-	}
+	if (search->scans_codes || (!search->started && ShouldScanCodesUnread(search)))
+		return PipeannRunCodeScan(search);
 	if (!search->started)
+	{
+		PipeannAddPageMates(search);
 		search->started = true;
+	}
 	else if (PipeannListIsBeyond(search))
-		return ScanRest(search);	/* a group may be nearer, and the way to it not */
+	{
+		/* a group may be nearer, and the way to it not */
+		return !search->params.one_of_several && ScanRest(search);
+	}
 	else if (search->termination.on)
 		PipeannListForgetEarlyEnd(search);
 	else if (HasGoneFar(search) || !Continue(search))
 		return ScanRest(search);
-	if (search->params.together != NULL)
-		RunTogether(search->params.together, search);
-	if (search->params.together == NULL)
-		RunList(search);
+	RunList(search);
 	if (IsUsedUp(search) || PipeannWalkIsInDoubt(search))
 		(void) ScanRest(search);
 	return true;
-}
-
-/*
- * The order key up to which one of several searches and the others have found what
- * there is, once they have been run: that of the last of the nearest results after an
- * early end, else by codes that of all of their list but its farthest part. A code scan
- * shares neither with others: it knows how far it has read.
- */
-float
-PipeannSearchTrusted(PipeannSearch *search)
-{
-	const PipeannTogether *together = search->params.together;
-	const PipeannTermination *own = &search->termination;
-	int			last = PIPEANN_EARLY_RESULTS - 1;
-	int			length = search->pool.length;
-
-	if (search->code_scan_begun && own->on)
-		return own->count > last ? own->nearest[last].dist : -FLT_MAX;
-	if (search->code_scan_begun)
-		return PipeannScansSparse(search) ? PipeannSparseTrusted(search) :
-			PipeannSearchReadTo(search, true);
-	if (own->on && search->reads > 0)
-		return together->nnearest > last ? together->nearest[last] : -FLT_MAX;
-	length = Min(length - length / PIPEANN_FARTHEST_PART, together->ncodes);
-	return length < 1 ? -FLT_MAX : together->codes[length - 1];
 }
 
 /*
@@ -1011,10 +737,9 @@ PipeannSearchTell(const PipeannSearch *search)
 	return (PipeannSearchFacts) {
 		.explored = PipeannScansSparse(search) ? search->matching / PIPEANN_SPARSE_READ :
 			search->matching,
-		.together = search->params.together != NULL,
 		.ended_early = search->termination.on,
 		.is_code_scan = search->code_scan_begun && !PipeannScansSparse(search),
-		.table = search->table
+		.table = search->has_table ? search->table : NULL
 	};
 }
 

@@ -168,21 +168,23 @@ ShortenHead(PipeannSearch *search)
 		PipeannPoolSetHead(pool, head, pool->matching);
 }
 
+/* By so much the factor is larger than for an early end. */
+#define HORIZON_FACTOR 1.1f
+
 /*
  * Codes farther than this are of nodes beyond the search's horizon; infinity if it has
- * none, or not enough is known of its codes' errors. Searches together have one of their
- * own.
+ * none, or not enough is known of its codes' errors.
  */
-static float
-HorizonOfCodes(const PipeannSearch *search)
+float
+PipeannHorizonOfCodes(const PipeannSearch *search)
 {
 	const PipeannTermination *termination = &search->termination;
 
-	if (!search->params.has_horizon || search->params.together != NULL)
+	if (!search->params.has_horizon)
 		return INFINITY;
 	/* the codes of what is explored first are too small rather than too large */
 	return search->params.horizon +
-		Max(PipeannTerminationFactor(termination, search->params.horizon),
+		Max(HORIZON_FACTOR * PipeannTerminationFactor(termination, search->params.horizon),
 			PipeannTerminationMargin(termination,
 									 Max(termination->deviations, DEVIATIONS)));
 }
@@ -198,13 +200,13 @@ PipeannListIsBeyond(PipeannSearch *search)
 	int			open = PipeannPoolFirstOpen(pool);
 
 	return open >= BEYOND_HORIZON && open < pool->count &&
-		pool->items[open].dist > HorizonOfCodes(search);
+		pool->items[open].dist > PipeannHorizonOfCodes(search);
 }
 
 /*
  * Set beyond which distance nothing need be explored.
  *
- * Nothing but others, or what it looks for, ends a search before something was read:
+ * Nothing but its horizon, or what it looks for, ends a search before something was read:
  * see MOST_HITS in engine.c.
  */
 void
@@ -213,13 +215,13 @@ PipeannListSetBound(PipeannSearch *search)
 	float		early = search->reads == 0 ? INFINITY :
 		PipeannTerminationBound(&search->termination);
 
-	search->pool.bound = search->params.together == NULL ? early :
-		Min(early, PipeannTogetherBound(search->params.together,
-										search->pool.length));
-	if (HorizonOfCodes(search) < search->pool.bound)
+	search->pool.bound = early;
+	if (PipeannHorizonOfCodes(search) < search->pool.bound)
 	{
-		search->pool.bound = HorizonOfCodes(search);
-		search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
+		search->pool.bound = PipeannHorizonOfCodes(search);
+		/* in memory to stray from the way costs less than to miss it */
+		if (!search->params.one_of_several || search->reads > 0)
+			search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
 	}
 	if (search->has_ended)
 	{
@@ -253,18 +255,12 @@ PipeannListBegin(PipeannSearch *search)
 {
 	int			ef = search->params.ef;
 
-	if (search->params.may_end_early &&
-		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION))
-		PipeannTerminationInit(&search->termination, search->layout->metric,
-							   ef);
+	PipeannTerminationInit(&search->termination, search->layout->metric, ef);
+	search->termination.on &= search->params.may_end_early &&
+		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION);
 	PipeannPoolReset(&search->pool, LengthInMemory(search));
 	SetHead(search, LengthInMemory(search));
-	if (search->params.together != NULL)
-		PipeannTogetherKeep(search->params.together,
-							Max(search->pool.length, ef + BEYOND));
-	search->pool.least = search->params.together != NULL ?
-		PipeannTogetherLeast(search->params.together, search->pool.length) :
-		LeastOf(ef);
+	search->pool.least = LeastOf(ef);
 }
 
 /*
@@ -296,8 +292,6 @@ SetForReads(PipeannSearch *search)
 
 	if (search->continued)
 		length = search->pool.length;
-	if (search->params.together != NULL && search->termination.on)
-		search->pool.least = 0;
 	SetHead(search, length);
 	length = search->pool.length;
 	PipeannPoolWiden(&search->pool, length, CapacityFor(search, length));
@@ -320,8 +314,7 @@ PipeannListSetEf(PipeannSearch *search, int ef)
 	}
 	else
 		SetForReads(search);
-	if (search->params.together == NULL)
-		search->pool.least = LeastOf(ef);
+	search->pool.least = LeastOf(ef);
 	PipeannListSetBound(search);
 }
 
@@ -360,67 +353,4 @@ PipeannListRefill(PipeannSearch *search)
 					 CapacityFor(search, (int) more));
 	PipeannPoolRefill(&search->pool, (int) more);
 	return search->pool.count > 0;
-}
-
-/*
- * The list of the searches of several indexes for one query. Distances of codes can
- * be compared from one index to the other, as they err alike.
- */
-
-#define MERGED_AT_ONCE 16
-
-/* Merge sorted distances into the list; the farthest of all fall out. */
-static void
-Merge(PipeannTogether *together, const float *fresh, int n)
-{
-	float	   *codes = together->codes;
-	int			old = together->ncodes;
-	int			to = Min(old + n, together->most);
-
-	together->ncodes = to;
-	for (int over = old + n - to; over > 0; over--)
-	{
-		if (old > 0 && codes[old - 1] > fresh[n - 1])
-			old--;
-		else
-			n--;
-	}
-	while (n > 0)
-	{
-		if (old > 0 && codes[old - 1] > fresh[n - 1])
-			codes[--to] = codes[--old];
-		else
-			codes[--to] = fresh[--n];
-	}
-}
-
-/*
- * Candidates were found whose codes are at these distances.
- *
- * Most are too far. Of the others a few are sorted, and then merged at once.
- */
-void
-PipeannTogetherNote(PipeannTogether *together, const float *dists, int n)
-{
-	float		fresh[MERGED_AT_ONCE];
-	int			nfresh = 0;
-
-	for (int i = 0; i < n; i++)
-	{
-		int			at = nfresh;
-
-		if (together->ncodes == together->most &&
-			(together->most == 0 ||
-			 !(dists[i] < together->codes[together->most - 1])))
-			continue;
-		for (; at > 0 && fresh[at - 1] > dists[i]; at--)
-			fresh[at] = fresh[at - 1];
-		fresh[at] = dists[i];
-		if (++nfresh < MERGED_AT_ONCE)
-			continue;
-		Merge(together, fresh, nfresh);
-		nfresh = 0;
-	}
-	if (nfresh > 0)
-		Merge(together, fresh, nfresh);
 }

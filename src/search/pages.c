@@ -12,41 +12,15 @@
 
 /* Distances of candidates by their codes, and of nodes by their vectors. */
 
-static bool
-HaveSameTable(const PipeannSearch *a, const PipeannSearch *b)
-{
-	const PipeannPq *p = &a->codes->pq;
-	const PipeannPq *q = &b->codes->pq;
-
-	return p->key == q->key && p->key != 0 && p->dim == q->dim &&
-		p->nsubvectors == q->nsubvectors &&
-		a->layout->metric == b->layout->metric &&
-		memcmp(a->query, b->query, mul_size(p->dim, sizeof(float))) == 0;
-}
-
-/* Make the table of the distances of codes, or have that of a search together. */
+/* Make the table of the distances of codes, once. */
 void
 PipeannMakeTable(PipeannSearch *search)
 {
-	PipeannTogether *together = search->params.together;
-	PipeannSearch *other = together == NULL ? NULL : together->tabled;
-
-	if (search->table != NULL)
+	if (search->has_table)
 		return;					/* it has walked, and scans codes now */
-	while (other != NULL && !HaveSameTable(other, search))
-		other = other->also_tabled;
-	if (other != NULL)
-	{
-		search->table = other->table;
-		return;
-	}
 	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
-				   search->own_table);
-	search->table = search->own_table;
-	if (together == NULL)
-		return;
-	search->also_tabled = together->tabled;
-	together->tabled = search;
+				   search->table);
+	search->has_table = true;
 }
 
 /* Whether a candidate comes into the pool, and if it matches as far as codes tell. */
@@ -69,8 +43,6 @@ MeasureBatch(PipeannSearch *search, int n)
 	PipeannPqScan(&search->codes->pq, search->layout->metric, search->table,
 				  search->batch_codes, n, search->batch_dists);
 	search->counters->code_distances += n;
-	if (search->params.together != NULL)
-		PipeannTogetherNote(search->params.together, search->batch_dists, n);
 }
 
 /* Add the first n nodes of the batch to the pool, by their codes' distances. */
@@ -101,8 +73,6 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 		taken++;
 	}
 	PipeannPoolMerge(&search->pool, search->batch, taken);
-	if (search->params.together != NULL)
-		PipeannListSetBound(search);
 }
 
 /*
@@ -426,18 +396,14 @@ PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
 
 /*
  * Look a candidate's page up; true if it is at hand now.
- *
- * What searches together do before one reads depends on whether they have to: this
- * must not be a guess, as they begin in many places that nobody asks for in the end.
  */
 bool
 PipeannLookUpPage(PipeannSearch *search, int position)
 {
 	PipeannCandidate *item = &search->pool.items[position];
-	bool		sure = search->params.together != NULL && search->reads == 0;
 	PipeannFrame *frame =
 		search->source->request_resident(search->source, item->page,
-										 WantedSlot(search, item->id), sure);
+										 WantedSlot(search, item->id));
 
 	if (frame == NULL)
 	{
@@ -612,11 +578,11 @@ static void
 SampleError(PipeannSearch *search, const PipeannCandidate *item,
 			const PipeannSlot *slot)
 {
-	if (!PipeannTerminationWantsError(&search->termination))
+	if (!PipeannTerminationWantsError(&search->termination, search->params.one_of_several))
 		return;
 	if (PipeannIsPoorlyCoded(search->layout, slot))
 	{
-		search->params.together = NULL;
+		search->params.one_of_several = search->params.has_horizon = false;
 		PipeannListForgetEarlyEnd(search);
 		return;
 	}

@@ -204,6 +204,7 @@ RunStale(PipeannSearch *search)
 
 #define OVERFLOW 2.4f			/* the paper's mu */
 #define WIDTH 5					/* the paper's W */
+#define NEAR_WIDTH 3			/* where little is left to explore, and costs no read */
 #define STABLE 5				/* its n: converging when these are explored */
 #define ALPHA 0.25f
 #define BETA 0.95f
@@ -304,7 +305,9 @@ Choose(PipeannSearch *search)
 	if (PipeannPoolFirstOpen(pool) >=
 		Min(STABLE, Min(pool->count, pool->length)))
 		search->policy.converging = true;
-	if (!search->policy.converging)
+	if (search->params.has_horizon && search->reads == 0)
+		ChooseNearest(search, BEAM, Min(NEAR_WIDTH, width));
+	else if (!search->policy.converging)
 		ChooseApproaching(search, width);
 	else if (PipeannIsOn(search, PIPEANN_CONVERGENCE_BURST))
 		ChooseConverging(search, width);

@@ -238,9 +238,9 @@ typedef struct PipeannTermination
 
 /* Whether the error of another code is wanted. */
 static inline bool
-PipeannTerminationWantsError(const PipeannTermination *termination)
+PipeannTerminationWantsError(const PipeannTermination *termination, bool anyhow)
 {
-	return termination->on && termination->errors.n < PIPEANN_MAX_SAMPLES;
+	return (termination->on || anyhow) && termination->errors.n < PIPEANN_MAX_SAMPLES;
 }
 
 /*

@@ -80,30 +80,6 @@ typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
  */
 typedef bool (*PipeannMatches) (uint32 id, const PipeannSlot *slot, void *arg);
 
-/*
- * What searches of several indexes for one query know from one another: as much as
- * one search of all would. Of the nearest candidates the distances of their codes
- * are kept: as many as the longest list of these searches has, but no more than
- * this.
- */
-#define PIPEANN_SHARED_DISTANCES 1024
-
-typedef struct PipeannTogether
-{
-	int			searches;
-	PipeannSearch *first;		/* of those that are to be run, or NULL */
-	PipeannSearch *tabled;		/* the first of those whose tables of code
-								 * distances others may use, or NULL */
-	int			most;			/* distances to be kept in codes[] */
-	int			ncodes;
-	float		codes[PIPEANN_SHARED_DISTANCES];	/* of candidates by their
-													 * codes, sorted */
-	int			nnearest;
-	float		nearest[PIPEANN_EARLY_RESULTS]; /* exact distances, sorted */
-	PipeannSample errors;
-	int			nsubvectors;	/* length of the codes whose errors these are */
-} PipeannTogether;
-
 /* Asks the server that has a part in memory; false if the run ends instead. */
 typedef bool (*PipeannPassOn) (PipeannSearch *search, uint32 part, void *arg);
 
@@ -119,10 +95,11 @@ typedef struct PipeannSearchParams
 								 * are in doubt; 0: as usual */
 	bool		may_end_early;
 	bool		has_horizon;	/* nothing is wanted that is farther than this, an
-								 * order key */
+								 * order key; */
 	float		horizon;
+	bool		one_of_several; /* the horizon may come nearer from run to run, and
+								 * what is there by codes alone is not looked for */
 	bool		by_codes;		/* of sparse vectors: goes through codes, not the graph */
-	PipeannTogether *together;	/* or NULL */
 	int			width;			/* most reads in flight; 0: the policy's own */
 	uint32		disabled;		/* ideas that it does without */
 	uint32		max_pages;		/* at hand or on their way at a time, but for
@@ -180,7 +157,6 @@ typedef struct PipeannSearchFacts
 {
 	uint64		explored;		/* nodes with rows that may match: as many of the
 								 * best results may be believed */
-	bool		together;		/* it is one of several */
 	bool		ended_early;	/* the last run did: no more than
 								 * PIPEANN_EARLY_RESULTS results may be believed */
 	bool		is_code_scan;
@@ -200,7 +176,7 @@ extern void PipeannSearchLengthen(PipeannSearch *search, int ef);
 extern PipeannSearchFacts PipeannSearchTell(const PipeannSearch *search);
 extern float PipeannSearchEnter(PipeannSearch *search);
 extern uint32 PipeannSearchNearestEntry(PipeannSearch *search);
-extern float PipeannSearchTrusted(PipeannSearch *search);
+extern void PipeannSearchSetHorizon(PipeannSearch *search, float horizon);
 extern const PipeannSlot *PipeannSearchLoadSlot(PipeannSearch *search,
 												uint32 id);
 extern const char *PipeannSearchPage(const PipeannSearch *search,

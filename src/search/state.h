@@ -56,7 +56,7 @@ typedef struct PipeannCodeOrder
 	PipeannDiscard last;		/* the item taken last */
 	PipeannDiscard bound;		/* nodes farther than this one are not kept */
 	bool		left_out;		/* there were such nodes */
-	bool		has_table;		/* the table of code distances is made, and */
+	bool		has_rest;		/* the table of code distances is made, and */
 	float		least_rest;		/* the least that a code's second half adds */
 	bool		unordered;		/* so few nodes that codes were not looked at */
 } PipeannCodeOrder;
@@ -85,11 +85,6 @@ struct PipeannSearch
 	const void *stored_query;	/* the query of the storage's kernels */
 	PipeannBounds bounds;		/* of a storage that rounds */
 
-	/* of the searches of a PipeannTogether */
-	PipeannSearch *behind;		/* the next one to be run, or NULL */
-	PipeannSearch *also_tabled; /* the next one with a table, or NULL */
-	const float *table;			/* own_table, or another one's */
-
 	PipeannTermination termination; /* on until it has gone past an early end */
 	uint64		hits;			/* pages had without a read */
 	uint64		reads;
@@ -104,6 +99,7 @@ struct PipeannSearch
 								 * candidates yet */
 	PipeannSample distances;	/* exact ones, of nodes scored when explored */
 	PipeannSample errors;		/* of these nodes' codes */
+	bool		has_table;		/* table[] is the query's */
 	bool		has_begun;		/* entry points are candidates */
 	bool		has_ended;		/* found what params.ends_at looks for */
 	bool		started;
@@ -135,7 +131,7 @@ struct PipeannSearch
 	uint32		unscored_size;
 
 	PipeannCodeOrder code_order;
-	float	   *own_table;		/* [nsubvectors][256] of code distances */
+	float	   *table;			/* [nsubvectors][256] of code distances */
 	int			table_size;		/* numbers that there is memory for */
 	float	   *rotated;		/* [rotated_size] the query of a quantised index */
 	int			rotated_size;
@@ -154,16 +150,9 @@ extern void PipeannResultsAdd(PipeannResults *results,
 							  const PipeannResult *result,
 							  const PipeannRowList *rows);
 
-/*
- * The farthest part of the list in so many may lack nodes, as codes err. It is to be less
- * than what a list has beyond the results that are wanted (scan/scan.c).
- */
-#define PIPEANN_FARTHEST_PART 4
-
 /* code_scan.c */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
-extern float PipeannSparseTrusted(PipeannSearch *search);
 
 /* engine.c */
 extern void PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing,

@@ -61,11 +61,11 @@ struct PipeannPageSource
 							  int slot);
 
 	/*
-	 * The same for a resident page; NULL if the page is not resident. Unless it
-	 * must be sure, a page that nobody has asked for before is taken not to be.
+	 * The same for a resident page; NULL if the page is not resident. A page that
+	 * nobody has asked for before is taken not to be.
 	 */
 	PipeannFrame *(*request_resident) (PipeannPageSource *source, uint32 page,
-									   int slot, bool sure);
+									   int slot);
 
 	/* Have the processor fetch what request() of a resident page reads. */
 	void		(*prefetch) (PipeannPageSource *source, uint32 page, int slot);

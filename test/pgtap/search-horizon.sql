@@ -208,7 +208,7 @@ CREATE INDEX unit_v ON unit USING pipeann ((v::halfvec(112)) halfvec_l2_ops);
 SELECT is_within(within('unit', '::halfvec(112) <->', '%s < %s', 4, 10), 0.95, 150, 'halfvec, an expression');
 DROP TABLE unit;
 
--- partitions, searched together; without them one after the other
+-- partitions, of which each knows the rows of the others, too
 CREATE TABLE parts (id int, c int, v vector(112)) PARTITION BY HASH (id);
 SELECT format('CREATE TABLE parts%1$s PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER %1$s)', i) FROM generate_series(0, 1) i \gexec
 INSERT INTO parts SELECT * FROM base;

@@ -1,5 +1,5 @@
 \a \t
--- A merge of partitions' scans: searches that know from one another where the nearest rows
+-- A merge of partitions' scans: searches that know where the nearest rows of the others
 -- are find these also where conditions leave out most rows of the near partitions and none
 -- of the far ones, of whatever kind. How many of the nearest rows by the table are there,
 -- at the default settings.

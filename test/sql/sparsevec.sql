@@ -157,7 +157,7 @@ SELECT recall > 0.95 AS good, disorder, missing FROM compare('<+>');
 SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 
--- partitions, searched together: as good as one index, and all of them read hardly more
+-- partitions, each as far as the rows of the others: as good as one index, and all of them read hardly more
 CREATE TABLE t (id int, val sparsevec(30000)) PARTITION BY HASH (id);
 SELECT format('CREATE TABLE t_%s PARTITION OF t FOR VALUES WITH (MODULUS 3, REMAINDER %1$s)', n) FROM generate_series(0, 2) n \gexec
 INSERT INTO t SELECT i, text_of(i) FROM generate_series(1, 13500) i;

@@ -1,4 +1,4 @@
-# Partitions in one server: their searches know from one another what is not wanted,
+# Partitions in one server: their searches know from the rows of others what is not wanted,
 # and the answer is the exact one where all nodes are looked at (below 4096 nodes an
 # index has no codes): with conditions, dead rows, ties, partitions of all kinds. With
 # codes they find what whole searches find, with less work.
@@ -7,7 +7,6 @@ use strict;
 use warnings;
 
 use Pipeann;
-use PipeannPages;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -243,22 +242,5 @@ for my $mode ('off', 'strict_order', 'relaxed_order')
 	is($counts[1], 12, "iterative_scan = $mode: all that are wanted") unless $mode eq 'off';
 }
 
-# Partitions of alike vectors have one codebook, others their own; a new one, too, when
-# it has grown.
-$session->rows('CREATE TABLE unlike (id int, v vector(49)) PARTITION BY RANGE (id)');
-$session->rows("CREATE TABLE unlike_$_ PARTITION OF unlike FOR VALUES FROM (${_}00000) TO (${_}99999)") for 1 .. 3;
-$session->rows('INSERT INTO unlike SELECT id % 10000 + 100000 * part, CASE part WHEN 2 THEN v + v ELSE v END FROM more, generate_series(1, 2) part WHERE id % 20000 < 10000');
-$session->rows('CREATE INDEX ON unlike USING pipeann (v vector_l2_ops)');
-$session->rows('INSERT INTO unlike SELECT id % 10000 + 300000, v + v FROM more WHERE id % 20000 < 4500');
-$session->rows('VACUUM unlike_3');
-my %file = map { split /\|/ } $session->rows("SELECT relname, pg_relation_filepath(oid) FROM pg_class WHERE relname ~ '^(big|unlike)_[0-9]_v_idx'");
-is(scalar keys %file, 7, 'seven indexes');
-$session->close;
-$front->stop;
-my %codebook = map { $_ => PipeannPages->new($front->data_dir . "/$file{$_}")->contents(5) } keys %file;
-cmp_ok(length $codebook{$_}, '>=', 49 * 256 * 4, "$_ has a codebook") for sort keys %file;
-ok($codebook{"big_${_}_v_idx"} eq $codebook{big_0_v_idx}, "part $_ has that of the first") for 1 .. 3;
-ok($codebook{unlike_2_v_idx} ne $codebook{unlike_1_v_idx}, 'unlike vectors have another');
-ok($codebook{unlike_3_v_idx} eq $codebook{unlike_2_v_idx}, 'one that has grown has that of the one it is like');
 is(scalar crash_lines($front), 0, 'no process crashed');
 done_testing();

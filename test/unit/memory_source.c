@@ -106,10 +106,8 @@ MemoryRequest(PipeannPageSource *source, uint32 page, int slot)
 }
 
 static PipeannFrame *
-MemoryRequestResident(PipeannPageSource *source, uint32 page, int slot,
-					  bool sure)
+MemoryRequestResident(PipeannPageSource *source, uint32 page, int slot)
 {
-	(void) sure;
 	return IsResident((MemorySource *) source, page) ?
 		MemoryRequest(source, page, slot) : NULL;
 }

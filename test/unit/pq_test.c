@@ -43,7 +43,7 @@ FreePq(PipeannPq *pq)
 static void
 Train(PipeannPq *pq, const Data *data, uint32 n, uint64 seed)
 {
-	PipeannPqTrain(PipeannTeamAlone(), pq, pq->nsubvectors, data->train, n, seed,
+	PipeannPqTrain(PipeannTeamAlone(), pq, data->train, n, seed,
 				   (float *) pq->centroids);
 }
 

@@ -48,43 +48,11 @@ EndsEarlyByFactorAndError(void)
 						 factors[m] * (metrics[m] != PIPEANN_COSINE ? 109 : 1 - 0.91));
 			CHECK_CLOSE(PipeannTerminationBound(&termination), tenth + margin,
 						1e-3 * (1 + margin));
-			CHECK(PipeannTerminationWantsError(&termination));
+			CHECK(PipeannTerminationWantsError(&termination, false));
 			termination.on = false;
 			CHECK(PipeannTerminationBound(&termination) == INFINITY);
-			CHECK(!PipeannTerminationWantsError(&termination));
+			CHECK(!PipeannTerminationWantsError(&termination, false));
 		}
-}
-
-/*
- * Searches together have one list, sorted, of a length that holds what it can;
- * each explores an eighth of it, and what is left is shared.
- */
-static void
-ListsTogether(void)
-{
-	PipeannTogether *together = calloc(1, sizeof(PipeannTogether));
-
-	CHECK(PipeannTogetherBound(together, 1) == INFINITY);
-	PipeannTogetherKeep(together, 2 * PIPEANN_SHARED_DISTANCES);
-	for (int i = 0; i < 3000; i += 10)
-	{
-		float		dists[10];
-
-		for (int j = 0; j < 10; j++)
-			dists[j] = (float) ((i + j) * 7919 % 3001);
-		PipeannTogetherNote(together, dists, 10);
-	}
-	CHECK(together->ncodes == PIPEANN_SHARED_DISTANCES);
-	for (int i = 1; i < together->ncodes; i++)
-		CHECK(together->codes[i] >= together->codes[i - 1]);
-	CHECK(PipeannTogetherBound(together, 40) == together->codes[39]);
-	CHECK(together->codes[39] <= 40);
-	CHECK(PipeannTogetherBound(together, together->ncodes + 1) == INFINITY);
-	together->searches = 1;
-	CHECK(PipeannTogetherLeast(together, 40) == 30);
-	together->searches = 1000;
-	CHECK(PipeannTogetherLeast(together, 40) == 5);
-	free(together);
 }
 
 /*
@@ -574,7 +542,6 @@ main(void)
 	PipeannKernelsInit();
 	l2_index = MakeIndex(6000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
 	UNIT_RUN(EndsEarlyByFactorAndError);
-	UNIT_RUN(ListsTogether);
 	UNIT_RUN(GoesOnToTheEnd);
 	UNIT_RUN(GoesOnToOtherGroups);
 	UNIT_RUN(MeetsOtherGroupsOnTheWay);

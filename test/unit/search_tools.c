@@ -109,7 +109,7 @@ MakeCodes(Index *index)
 	*pq = PipeannPqNew(PIPEANN_FLOAT4, dim, nsubvectors);
 	for (int i = 0; i < n; i++)
 		CodedVector(index, i, samples + (Size) i * dim);
-	PipeannPqTrain(PipeannTeamAlone(), pq, pq->nsubvectors, samples,
+	PipeannPqTrain(PipeannTeamAlone(), pq, samples,
 				   Min(n, 2000), 1, centroids);
 	pq->centroids = centroids;
 

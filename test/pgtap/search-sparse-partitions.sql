@@ -1,5 +1,4 @@
--- Partitions of sparse vectors, searched together: none is believed to have given all that is near
--- because it has read its part of what all of them would.
+-- Partitions of sparse vectors: each gives all that is nearer than the rows of the others.
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pipeann CASCADE;
 CREATE EXTENSION IF NOT EXISTS pgtap;
