@@ -11,10 +11,7 @@
 
 #ifdef PIPEANN_PAUSE_POINTS
 
-#define MAP_ROOM 1400
-
 static char *pause_at;
-int			pipeann_map_inline = MAP_ROOM;
 int			pipeann_minute = 60000;
 
 /*
@@ -58,7 +55,7 @@ PipeannPause(const char *name)
 	LockRelease(&tag, ShareLock, false);
 }
 
-/* Registers pipeann.pause_at, pipeann.map_inline and pipeann.minute, if the library is built with them. */
+/* Registers pipeann.pause_at and pipeann.minute, if the library is built with them. */
 void
 PipeannPauseInit(void)
 {
@@ -66,10 +63,6 @@ PipeannPauseInit(void)
 							   "Points at which this session waits for advisory lock 7011.",
 							   NULL, &pause_at, "", PGC_SUSET, 0, NULL, NULL,
 							   NULL);
-	DefineCustomIntVariable("pipeann.map_inline",
-							"Entries of an extent map that stand in the metapage.",
-							NULL, &pipeann_map_inline, MAP_ROOM, 1, MAP_ROOM,
-							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("pipeann.minute",
 							"The unit of time of automatic REINDEX, in milliseconds.",
 							NULL, &pipeann_minute, 60000, 60, 60000, PGC_SUSET, 0,

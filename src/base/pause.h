@@ -38,9 +38,6 @@ extern void PipeannPause(const char *name);
 #endif
 
 #ifdef PIPEANN_PAUSE_POINTS
-/* Entries of an extent map that stand in the metapage: with few, small indexes have others. */
-extern int	pipeann_map_inline;
-
 /* The unit of time of automatic REINDEX, in ms. */
 extern int	pipeann_minute;
 #define PIPEANN_MINUTE pipeann_minute

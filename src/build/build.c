@@ -661,20 +661,14 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	wanted.max_degree = 2 * m;
 	MakeLayout(l, wanted, options, has_values ? sizes : NULL);
 	if (has_values)
-		l->attr_bytes = PipeannAttributesChoose(PipeannAttributesDescribe(index, NULL),
-												NULL, NULL, 0, &meta->widths);
+		PipeannSetAttributeBytes(l, PipeannAttributesChoose(PipeannAttributesDescribe(index, NULL),
+															NULL, NULL, 0, &meta->widths));
 	if (options->storage != PIPEANN_INT8 && options->storage != PIPEANN_UINT8)
 		meta->flags |= PIPEANN_META_SIGNED_ZEROS;
 	if (PipeannIsSparse(storage))
 		meta->flags |= PIPEANN_META_AUTO_STORAGE;
-	meta->m = m;
 	meta->ef_construction = options->ef_construction;
 	PipeannNewBuildId(meta);
-
-	/* the first extent holds graph pages behind the metapage */
-	meta->extents = 1;
-	meta->kind_extents[PIPEANN_GRAPH] = 1;
-	meta->map[0] = PIPEANN_EXTENT_ENTRY(PIPEANN_GRAPH, 0);
 }
 
 /* ---------- graph ---------- */
@@ -751,7 +745,7 @@ PackAndWrite(BuildState *state, PipeannGraph *graph)
 		if (graph != NULL)
 			PipeannGraphPack(graph, &nodes->near, state->meta.layout.fill, order,
 							 state->team);
-		PipeannReserveNodes(state->index, &state->meta, nodes);
+		PipeannReserveNodes(&state->meta, nodes);
 	}
 	ShareMeta(state);
 	StartPhase(state, PHASE_WRITE, n, 1);
@@ -768,7 +762,6 @@ MakeCodes(BuildState *state)
 	PipeannMeta *meta = &state->meta;
 	const PipeannNodes *nodes = &state->nodes;
 	uint32		n = nodes->vectors.n;
-	PipeannExtentMap map = {0};
 	PipeannCoding coding;
 
 	if (n < PIPEANN_MIN_CODED_NODES)
@@ -776,23 +769,16 @@ MakeCodes(BuildState *state)
 	PipeannCodingBegin(&coding, state->index, meta, &meta->layout,
 					   meta->generation);
 	coding.wal = false;
-	if (PipeannTeamLeads(team))
-	{
-		PipeannCodingReserve(&coding, meta, nodes->ids);
-		PipeannExtentMapLoad(state->index, meta, CurrentMemoryContext, &map);
-	}
 	StartPhase(state, PHASE_TRAIN, n,
 			   PipeannCodeSteps(&meta->layout, nodes->ids));
 	PipeannCodingTrainOn(team, &coding, nodes);
 	if (PipeannTeamLeads(team))
-		PipeannCodebookWrite(&coding, &map);
-	PipeannCodesWrite(team, &coding, &map, nodes);
+		PipeannCodebookWrite(&coding);
+	PipeannCodesWrite(team, &coding, nodes);
 	StartPhase(state, PHASE_ENTRY, PipeannEntryCount(n), PIPEANN_ENTRY_STEPS);
-	PipeannEntriesWrite(team, &coding, meta, &map, nodes);
+	PipeannEntriesWrite(team, &coding, nodes);
 	PipeannCodingPublish(&coding, meta, n);
 	PipeannCodingFree(team, &coding);
-	if (PipeannTeamLeads(team))
-		PipeannExtentMapFree(&map);
 }
 
 /* ---------- the whole ---------- */
@@ -830,7 +816,7 @@ FinishIndex(BuildState *state)
 	Relation	index = state->index;
 	Buffer		buffer;
 
-	PipeannFreeReserve(index, state->meta.extents);
+	PipeannFreeReserve(index, &state->meta);
 	if (RelationNeedsWAL(index))
 	{
 		StartPhase(state, PHASE_WAL, 0, 1);
@@ -840,7 +826,7 @@ FinishIndex(BuildState *state)
 	EndPhase(state);
 	state->built.processes = state->team->members;
 	state->meta.built = state->built;
-	buffer = PipeannGetBlock(index, PIPEANN_METAPAGE);
+	buffer = PipeannGetBlock(index, PIPEANN_METAPAGE, RBM_NORMAL);
 	PipeannMetaInitPage(BufferGetPage(buffer), &state->meta);
 	MarkBufferDirty(buffer);
 	UnlockReleaseBuffer(buffer);
@@ -1072,12 +1058,12 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 			   .storage = sampled->storage,.max_degree = 2 * PipeannInitialM(options)
 			   }, options, in->values != NULL ? &sampled->sizes : NULL);
 	if (in->nfilter > 0)
-		l->attr_bytes =
-			PipeannAttributesChoose(PipeannAttributesForesee(in->values,
-															 in->nfilter),
-									SampledRow,
-									unconstify(PipeannBuildInput *, in),
-									in->nsample, &meta->widths);
+		PipeannSetAttributeBytes(l,
+								 PipeannAttributesChoose(PipeannAttributesForesee(in->values,
+																				  in->nfilter),
+														 SampledRow,
+														 unconstify(PipeannBuildInput *, in),
+														 in->nsample, &meta->widths));
 	if (sampled->sizes.rows > 0)
 		parts = (double) PipeannLayoutParts(l, &sampled->sizes) /
 			sampled->sizes.rows;
@@ -1092,33 +1078,8 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 		return;
 	meta->flags |= PIPEANN_META_HAS_CODES;
 	meta->entry_count = PipeannEntryCount((uint32) meta->nodes);
-	meta->entry_degree = PIPEANN_ENTRY_DEGREE;
-	meta->code_pages = PipeannCodePages(l, meta->graph_pages *
-										l->slots_per_page);
-}
-
-/* Extents are given out in this order: graph, codebook, entry graph, codes. */
-static uint64
-IndexBytes(const PipeannMeta *meta)
-{
-	const PipeannLayout *l = &meta->layout;
-	uint32		per_extent = PipeannGraphPagesPerExtent(l);
-	uint32		usable = PIPEANN_EXTENT_USABLE;
-	uint64		extents = Max(PipeannExtentsOf(meta->graph_pages, per_extent),
-							  1);
-	Size		entry;
-
-	if ((meta->flags & PIPEANN_META_HAS_CODES) == 0)
-		return PipeannBlocksUpTo(extents, meta->graph_pages, per_extent,
-								 l->node_pages) * BLCKSZ;
-	entry = PipeannEntryGraphBytes(meta->entry_count, meta->entry_degree);
-	extents += PipeannExtentsOf(PipeannCodebookPages(l), usable) +
-		PipeannExtentsOf(PipeannStreamPages(entry), usable) +
-		PipeannExtentsOf(meta->code_pages, usable);
-	if (extents > PIPEANN_MAP_INLINE)
-		extents += PipeannExtentsOf(extents - PIPEANN_MAP_INLINE,
-									PIPEANN_MAP_PER_PAGE * usable);
-	return PipeannBlocksUpTo(extents, meta->code_pages, usable, 1) * BLCKSZ;
+	PipeannRunPlace(&meta->places, PIPEANN_METAPAGE + 1, 0,
+					PipeannRunPages(l, meta->entry_count));
 }
 
 static PipeannGraphParams
@@ -1198,7 +1159,9 @@ PipeannEstimateBuild(const PipeannBuildInput *in,
 	if (estimate->memory_one_pass > limit)
 		estimate->temp_bytes += estimate->memory_one_pass - limit +
 			PipeannGraphShardFiles((uint32) meta->nodes, &params);
-	estimate->index_bytes = IndexBytes(meta);
+	estimate->index_bytes = BLCKSZ *
+		PipeannBlocksInUse(&meta->places, &meta->layout, meta->graph_pages,
+						   (meta->flags & PIPEANN_META_HAS_CODES) != 0);
 	if (meta->flags & PIPEANN_META_HAS_CODES)
 	{
 		estimate->code_bytes = PipeannCacheMemory(meta,

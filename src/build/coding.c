@@ -42,6 +42,7 @@ PipeannCodingBegin(PipeannCoding *k, Relation index, const PipeannMeta *meta,
 	k->generation = generation;
 	k->layout = *l;
 	k->widths = meta->widths;
+	k->places = meta->places;
 	k->pq = PipeannPqNew(l->storage, l->dim, l->pq_bytes);
 }
 
@@ -78,11 +79,11 @@ PipeannChooseWidths(Relation index, const PipeannNodes *nodes,
 					PipeannLayout *l, PipeannWidths *widths)
 {
 	if (l->attr_bytes > 0)
-		l->attr_bytes =
-			PipeannAttributesChoose(PipeannAttributesDescribe(index, NULL),
-									SampledNodeRow,
-									unconstify(PipeannNodes *, nodes),
-									SampledNodes(nodes), widths);
+		PipeannSetAttributeBytes(l,
+								 PipeannAttributesChoose(PipeannAttributesDescribe(index, NULL),
+														 SampledNodeRow,
+														 unconstify(PipeannNodes *, nodes),
+														 SampledNodes(nodes), widths));
 }
 
 /* The attribute code of one node, of all its rows. */
@@ -277,17 +278,17 @@ PipeannCodingFree(PipeannTeam *team, PipeannCoding *k)
 /* ---------- codebook and codes to their pages ---------- */
 
 void
-PipeannCodebookWrite(const PipeannCoding *k, const PipeannExtentMap *map)
+PipeannCodebookWrite(const PipeannCoding *k)
 {
 	const PipeannLayout *l = &k->layout;
+	BlockNumber first = PipeannRunBlock(&k->places);
 
-	PipeannStreamWrite(k->index, map, PIPEANN_CODEBOOK,
-					   PipeannCodebookFirst(l, k->generation),
-					   k->pq.centroids, PipeannCodebookBytes(l), k->wal);
+	PipeannWritePages(k->index, first, PIPEANN_CODEBOOK, k->generation,
+					  k->pq.centroids, PipeannCodebookBytes(l), k->wal);
 	if (k->histograms != NULL)
-		PipeannStreamWrite(k->index, map, PIPEANN_CODEBOOK,
-						   PipeannHistogramsFirst(l, k->generation), k->histograms,
-						   PipeannHistogramsBytes(l), k->wal);
+		PipeannWritePages(k->index, first + PipeannHistogramsPage(l),
+						  PIPEANN_CODEBOOK, k->generation, k->histograms,
+						  PipeannHistogramsBytes(l), k->wal);
 }
 
 /* Vectors encoded at once. */
@@ -359,17 +360,21 @@ EncodePages(PipeannTeam *team, const PipeannCoding *k,
 }
 
 void
-PipeannCodePagesWrite(const PipeannCoding *k, const PipeannExtentMap *map,
-					  uint32 first, const uint8 *payloads, uint32 n)
+PipeannCodePagesWrite(const PipeannCoding *k, uint32 first,
+					  const uint8 *payloads, uint32 n)
 {
-	PipeannStreamWrite(k->index, map, PipeannCodesKind(k->generation), first,
-					   payloads, mul_size(n, PIPEANN_PAYLOAD), k->wal);
+	for (uint32 i = 0; i < n; i++)
+		PipeannWritePages(k->index,
+						  PipeannCodeBlock(&k->places, &k->layout, first + i),
+						  PIPEANN_CODES, k->generation,
+						  payloads + (Size) i * PIPEANN_PAYLOAD, PIPEANN_PAYLOAD,
+						  k->wal);
 }
 
 /* Make and write the codes of all nodes. All members call; the leader writes. */
 void
 PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
-				  const PipeannExtentMap *map, const PipeannNodes *nodes)
+				  const PipeannNodes *nodes)
 {
 	uint32		pages = PipeannCodePages(&k->layout, nodes->ids);
 	uint32		batch = Min(pages, k->wal ? CODE_RUN : CODE_BATCH);
@@ -384,7 +389,7 @@ PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
 
 		EncodePages(team, k, nodes, &work, first, n);
 		if (PipeannTeamLeads(team))
-			PipeannCodePagesWrite(k, map, first, work.payloads, n);
+			PipeannCodePagesWrite(k, first, work.payloads, n);
 		PipeannTeamMeet(team);
 	}
 	k->code_pages = pages;
@@ -402,29 +407,6 @@ PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 }
 
 /* ---------- the entry graph ---------- */
-
-/* Pages of an entry graph of so many nodes. */
-static uint32
-EntryPages(uint32 count)
-{
-	return PipeannStreamPages(PipeannEntryGraphBytes(count,
-													 PIPEANN_ENTRY_DEGREE));
-}
-
-/*
- * The first page for a new entry graph, which goes before the present one if there
- * is room, else behind it.
- */
-static uint32
-NextEntryFirst(const PipeannMeta *meta, uint32 count)
-{
-	if (EntryPages(count) <= meta->entry_first ||
-		meta->entry_count == 0)
-		return 0;
-	return meta->entry_first +
-		PipeannStreamPages(PipeannEntryGraphBytes(meta->entry_count,
-												  meta->entry_degree));
-}
 
 /*
  * Choose the nodes of the entry graph: one of every N ids, so that they are
@@ -482,35 +464,33 @@ SerializeEntryGraph(const PipeannNodes *nodes, const uint32 *sample,
 
 /*
  * Build the entry graph over sample[n] of the nodes, NULL: the first ones, and write
- * it; the one that meta tells of stays intact. All members call.
+ * it. All members call.
  */
 void
-PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k, const PipeannMeta *meta,
-				  const PipeannExtentMap *map, const PipeannNodes *nodes,
-				  const uint32 *sample, uint32 n)
+PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k,
+				  const PipeannNodes *nodes, const uint32 *sample, uint32 n)
 {
 	PipeannGraph *graph = PipeannEntryGraphBuild(team, &nodes->near, sample,
 												 n, PIPEANN_ENTRY_DEGREE, SEED);
-	Size		bytes = PipeannEntryGraphBytes(n, PIPEANN_ENTRY_DEGREE);
-	char	   *stream = PipeannTeamAlloc(team, bytes);
+	Size		bytes = PipeannEntryGraphBytes(n);
+	char	   *content = PipeannTeamAlloc(team, bytes);
 
-	k->entry_first = NextEntryFirst(meta, n);
 	k->entry_count = n;
 	if (PipeannTeamLeads(team))
 	{
-		SerializeEntryGraph(nodes, sample, graph, stream);
-		PipeannStreamWrite(k->index, map, PIPEANN_ENTRY, k->entry_first,
-						   stream, bytes, k->wal);
+		SerializeEntryGraph(nodes, sample, graph, content);
+		PipeannWritePages(k->index, PipeannRunBlock(&k->places) +
+						  PipeannEntryPage(&k->layout), PIPEANN_ENTRY,
+						  k->generation, content, bytes, k->wal);
 	}
 	PipeannTeamMeet(team);
-	PipeannTeamFree(team, stream);
+	PipeannTeamFree(team, content);
 	PipeannGraphFree(team, graph);
 }
 
 /* The same over nodes chosen among all. */
 void
 PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
-					const PipeannMeta *meta, const PipeannExtentMap *map,
 					const PipeannNodes *nodes)
 {
 	uint32		want = PipeannEntryCount(nodes->vectors.n);
@@ -520,7 +500,7 @@ PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
 	if (PipeannTeamLeads(team))
 		sample[want] = EntrySample(nodes, sample);
 	PipeannTeamMeet(team);
-	PipeannEntryWrite(team, k, meta, map, nodes, sample, sample[want]);
+	PipeannEntryWrite(team, k, nodes, sample, sample[want]);
 	PipeannTeamFree(team, sample);
 }
 
@@ -545,31 +525,6 @@ PipeannCodingMemory(const PipeannLayout *l, uint32 nodes, uint32 ids)
 
 /* ---------- the metapage ---------- */
 
-static void
-Reserve(Relation index, PipeannMeta *meta, PipeannKind kind, uint64 pages)
-{
-	while (meta->kind_extents[kind] < PipeannExtentsOf(pages, PIPEANN_EXTENT_USABLE))
-		PipeannExtentAdd(index, meta, kind);
-}
-
-/*
- * Give the generation the extents that it still needs for this many ids, inside a
- * metapage update or a build.
- */
-void
-PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta, uint32 ids)
-{
-	const PipeannLayout *l = &k->layout;
-	uint32		entries = PipeannEntryCount(ids);
-
-	Reserve(k->index, meta, PIPEANN_CODEBOOK,
-			PipeannCodebookFirst(l, k->generation) + PipeannCodebookPages(l));
-	Reserve(k->index, meta, PIPEANN_ENTRY,
-			(uint64) NextEntryFirst(meta, entries) + EntryPages(entries));
-	Reserve(k->index, meta, PipeannCodesKind(k->generation),
-			PipeannCodePages(l, ids));
-}
-
 /* Name the generation in the metapage, with all that belongs to it. */
 void
 PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta, uint64 nodes)
@@ -581,8 +536,6 @@ PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta, uint64 nodes)
 	meta->code_error = k->error;
 	meta->strayed = 0;
 	meta->trained_nodes = nodes;
-	meta->entry_first = k->entry_first;
 	meta->entry_count = k->entry_count;
-	meta->entry_degree = PIPEANN_ENTRY_DEGREE;
 	meta->entry_dead = 0;
 }

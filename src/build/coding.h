@@ -21,8 +21,8 @@ typedef struct PipeannCoding
 								 * there were too few samples to tell */
 	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
 	char	   *histograms;
+	PipeannPlaces places;		/* of what is written */
 	uint32		code_pages;		/* written so far */
-	uint32		entry_first;	/* as in the metapage */
 	uint32		entry_count;
 } PipeannCoding;
 
@@ -64,33 +64,21 @@ extern void PipeannCodingTrain(PipeannTeam *team, PipeannCoding *k,
 extern float PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n);
 extern void PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 								 const PipeannNodes *nodes);
-extern void PipeannCodingReserve(const PipeannCoding *k, PipeannMeta *meta,
-								 uint32 ids);
 extern void PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta,
 								 uint64 nodes);
 extern void PipeannCodingFree(PipeannTeam *team, PipeannCoding *k);
 
 /* codebook, codes and entry graph to their pages */
-extern void PipeannCodebookWrite(const PipeannCoding *k,
-								 const PipeannExtentMap *map);
-extern void PipeannCodePagesWrite(const PipeannCoding *k,
-								  const PipeannExtentMap *map, uint32 first,
+extern void PipeannCodebookWrite(const PipeannCoding *k);
+extern void PipeannCodePagesWrite(const PipeannCoding *k, uint32 first,
 								  const uint8 *payloads, uint32 n);
 extern void PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
-							  const PipeannExtentMap *map,
 							  const PipeannNodes *nodes);
 extern void PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k,
-							  const PipeannMeta *meta,
-							  const PipeannExtentMap *map,
 							  const PipeannNodes *nodes,
 							  const uint32 *sample, uint32 n);
 extern void PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
-								const PipeannMeta *meta,
-								const PipeannExtentMap *map,
 								const PipeannNodes *nodes);
-
-/* Nodes have at most so many neighbours in an entry graph. */
-#define PIPEANN_ENTRY_DEGREE 16
 
 /* What a build foresees: bytes that members share, and steps of the team. */
 extern Size PipeannCodingMemory(const PipeannLayout *l, uint32 nodes,

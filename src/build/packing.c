@@ -20,7 +20,7 @@ typedef struct GraphWriter
 {
 	Relation	index;
 	const PipeannLayout *layout;
-	const PipeannExtentMap *map;
+	const PipeannPlaces *places;
 	const PipeannNodes *nodes;	/* that have ids */
 	PipeannGraph *graph;		/* NULL: no edges */
 	uint32		node_pages;		/* overflow slots are on those behind them */
@@ -181,50 +181,15 @@ ExtPages(const PipeannLayout *l, const PipeannNodes *nodes)
 	return (slots + l->slots_per_page - 1) / l->slots_per_page;
 }
 
-/* The extents that so many graph pages take; an error if they have more ids than there are. */
-uint64
-PipeannGraphExtents(const PipeannLayout *l, uint64 pages)
-{
-	if (pages * l->slots_per_page >= PIPEANN_INVALID_ID)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("too many rows for a pipeann index")));
-	return PipeannExtentsOf(pages, PipeannGraphPagesPerExtent(l));
-}
-
-/* Write the payloads of a graph page; WAL-logged if wal is set. */
-void
-PipeannWriteGraphPage(Relation index, const PipeannLayout *l,
-					  const PipeannExtentMap *map, uint32 number,
-					  const char *payloads, bool wal)
-{
-	BlockNumber blkno = PipeannGraphBlock(map, l, number);
-
-	for (int i = 0; i < l->node_pages; i++)
-	{
-		Buffer		buffer = PipeannGetBlock(index, blkno + i);
-		Page		page = BufferGetPage(buffer);
-
-		START_CRIT_SECTION();
-		PipeannPageInit(page, PIPEANN_GRAPH);
-		memcpy(PipeannPagePayload(page), payloads + (Size) i * PIPEANN_PAYLOAD,
-			   PIPEANN_PAYLOAD);
-		PipeannPageSeal(page, blkno + i);
-		MarkBufferDirty(buffer);
-		if (wal)
-			log_newpage_buffer(buffer, true);
-		END_CRIT_SECTION();
-		UnlockReleaseBuffer(buffer);
-	}
-	CHECK_FOR_INTERRUPTS();
-}
-
 /* Write w->page as graph page "number". */
 static void
 WriteGraphPage(GraphWriter *w, uint32 number)
 {
-	PipeannWriteGraphPage(w->index, w->layout, w->map, number, w->page, false);
-	memset(w->page, 0, (Size) w->layout->node_pages * PIPEANN_PAYLOAD);
+	Size		bytes = (Size) w->layout->node_pages * PIPEANN_PAYLOAD;
+
+	PipeannWritePages(w->index, PipeannGraphBlock(w->places, w->layout, number),
+					  PIPEANN_GRAPH, 0, w->page, bytes, false);
+	memset(w->page, 0, bytes);
 }
 
 /*
@@ -465,16 +430,25 @@ NodePages(const PipeannLayout *l, const PipeannNodes *nodes)
 	return (uint32) (((uint64) nodes->vectors.n + l->fill - 1) / l->fill);
 }
 
-/* Give a build's nodes extents. */
+/*
+ * The places of a build's nodes, and before them a run if there are to be codes. Errors if
+ * there are too many.
+ */
 void
-PipeannReserveNodes(Relation index, PipeannMeta *meta,
-					const PipeannNodes *nodes)
+PipeannReserveNodes(PipeannMeta *meta, const PipeannNodes *nodes)
 {
 	const PipeannLayout *l = &meta->layout;
+	uint32		n = nodes->vectors.n;
 	uint64		pages = NodePages(l, nodes) + ExtPages(l, nodes);
 
-	while (meta->kind_extents[PIPEANN_GRAPH] < PipeannGraphExtents(l, pages))
-		PipeannExtentAdd(index, meta, PIPEANN_GRAPH);
+	if (n >= PIPEANN_MIN_CODED_NODES)
+		PipeannRunPlace(&meta->places, PIPEANN_METAPAGE + 1, 0,
+						PipeannRunPages(l, PipeannEntryCount(n)));
+	if (pages * l->slots_per_page >= PIPEANN_INVALID_ID ||
+		PipeannBlocksInUse(&meta->places, l, (uint32) pages, true) > MaxBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("too many rows for a pipeann index")));
 	meta->graph_pages = (uint32) pages;
 }
 
@@ -488,18 +462,15 @@ PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
 				  const uint32 *order)
 {
 	const PipeannLayout *l = &meta->layout;
-	PipeannExtentMap map;
 	GraphWriter w = {
-		.index = index,.layout = l,.map = &map,
+		.index = index,.layout = l,.places = &meta->places,
 		.nodes = nodes,.graph = graph,.node_pages = NodePages(l, nodes)
 	};
 
 	PipeannNodesInit(team, nodes, meta->graph_pages * l->slots_per_page);
-	PipeannExtentMapLoad(index, meta, CurrentMemoryContext, &map);
 	if (PipeannTeamLeads(team))
 		PipeannAssignIds(l, l->fill, nodes, order);
 	PipeannTeamMeet(team);
 	meta->nodes = meta->built_nodes = nodes->vectors.n;
 	WriteGraph(team, &w);
-	PipeannExtentMapFree(&map);
 }

@@ -152,7 +152,8 @@ VisitNodes(PipeannIndexView *view, uint32 pages, bool dead, TakeNode take,
 {
 	PipeannCounters counters = {0};
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannPageSource *source = PipeannSourceOpen(view->index, l, view->map,
+	PipeannPageSource *source = PipeannSourceOpen(view->index, l,
+												  &view->meta.places,
 												  view->meta.graph_pages,
 												  &counters);
 	Visit		v = {l, dead, take, arg};
@@ -180,6 +181,20 @@ CodingVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 
 /* ---------- first pass: samples ---------- */
 
+/*
+ * The most nodes of an entry graph to be made in place: fewer than it should have if there
+ * is no room for a run that is longer than those that there are.
+ */
+static uint32
+MostEntries(const PipeannMeta *meta)
+{
+	uint32		most = PipeannEntryCount((uint32) Min(meta->nodes, PG_UINT32_MAX));
+
+	while (most > 1 && PipeannRunPages(&meta->layout, most) > PipeannRunRoom(&meta->places))
+		most -= most / 8 + 1;
+	return most;
+}
+
 static void
 StartSamples(Retraining *r)
 {
@@ -196,9 +211,7 @@ StartSamples(Retraining *r)
 	r->most_samples = PipeannCodingSamples(l, r->taken_of);
 	r->samples = PipeannArray(float, mul_size(r->most_samples, l->dim));
 	r->rows = palloc0(mul_size(Max(r->most_samples, 1), sizeof(PipeannRow *)));
-	r->most_entries = Min((Size) PipeannEntryCount(Min(meta->nodes,
-													   PipeannViewIds(&r->view))),
-						  Max(fit, 1));
+	r->most_entries = Min((Size) MostEntries(meta), Max(fit, 1));
 	v->dim = l->dim;
 	v->storage = l->storage;
 	v->metric = PipeannMetrics[l->metric].graph;
@@ -289,7 +302,7 @@ SampleNode(uint32 id, const PipeannSlot *slot, void *arg)
 static void
 FlushCodes(Retraining *r)
 {
-	PipeannCodePagesWrite(&r->coding, r->view.map, r->code_page++, r->payload, 1);
+	PipeannCodePagesWrite(&r->coding, r->code_page++, r->payload, 1);
 	memset(r->payload, 0, PIPEANN_PAYLOAD);
 }
 
@@ -325,18 +338,35 @@ EncodeNodes(Retraining *r)
 
 /* ---------- the whole ---------- */
 
-/* Have extents for the codes of the ids that there are, and write the codebook. */
+/*
+ * Say in the metapage that there are no codes, of the next generation, and where their
+ * run is: with room for the entry graph of the generation that comes after the first one.
+ */
 static void
-Prepare(Retraining *r)
+Announce(Retraining *r)
 {
-	PipeannIndexView *view = &r->view;
 	PipeannMetaUpdate update;
+	PipeannMeta *meta;
+	const PipeannLayout *l;
 
-	PipeannMetaBegin(view->index, &update);
-	PipeannCodingReserve(&r->coding, update.meta, PipeannViewIds(view));
+	PipeannMetaBegin(r->view.index, &update);
+	meta = update.meta;
+	l = &meta->layout;
+	meta->flags &= ~PIPEANN_META_HAS_CODES;
+	/* dead nodes of the former entry graph can be freed now */
+	if (meta->entry_dead > 0)
+		meta->flags |= PIPEANN_META_REPAIRING;
+	meta->entry_count = meta->entry_dead = 0;
+	meta->generation = r->coding.generation;
+	PipeannRunPlace(&meta->places,
+					(BlockNumber) PipeannBlocksInUse(&meta->places, l,
+													 meta->graph_pages, true),
+					PipeannRunPages(l, r->entries.vectors.n),
+					PipeannRunPages(l, Max(r->entries.vectors.n,
+										   PipeannEntryCount(CODES_GROWTH *
+															 PIPEANN_MIN_CODED_NODES))));
+	r->coding.places = meta->places;
 	PipeannMetaEnd(&update);
-	PipeannRefreshView(view);
-	PipeannCodebookWrite(&r->coding, view->map);
 }
 
 /* Name the new generation in the metapage. */
@@ -344,14 +374,9 @@ static void
 Publish(Retraining *r)
 {
 	PipeannMetaUpdate update;
-	PipeannMeta *meta;
 
 	PipeannMetaBegin(r->view.index, &update);
-	meta = update.meta;
-	/* dead nodes of the former entry graph can be freed now */
-	if (meta->entry_dead > 0)
-		meta->flags |= PIPEANN_META_REPAIRING;
-	PipeannCodingPublish(&r->coding, meta, meta->nodes);
+	PipeannCodingPublish(&r->coding, update.meta, update.meta->nodes);
 	PipeannMetaEnd(&update);
 }
 
@@ -373,12 +398,13 @@ MakeGeneration(Retraining *r)
 	PipeannCodingTrain(PipeannTeamAlone(), &r->coding, r->samples, r->nsamples,
 					   SampledRow, r);
 	PIPEANN_PAUSE("retrain-trained");
-	Prepare(r);
+	Announce(r);
 	PIPEANN_PAUSE("retrain-announced");
+	PipeannCodebookWrite(&r->coding);
 	EncodeNodes(r);
 	r->entries.near = r->entries.vectors;
-	PipeannEntryWrite(PipeannTeamAlone(), &r->coding, &view->meta, view->map,
-					  &r->entries, NULL, r->entries.vectors.n);
+	PipeannEntryWrite(PipeannTeamAlone(), &r->coding, &r->entries, NULL,
+					  r->entries.vectors.n);
 	PIPEANN_PAUSE("retrain-written");
 	Publish(r);
 }

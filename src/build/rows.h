@@ -93,15 +93,10 @@ extern void PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes,
 							 uint32 ids);
 extern void PipeannAssignIds(const PipeannLayout *l, int fill,
 							 PipeannNodes *nodes, const uint32 *order);
-extern uint64 PipeannGraphExtents(const PipeannLayout *l, uint64 pages);
-extern void PipeannWriteGraphPage(Relation index, const PipeannLayout *l,
-								  const PipeannExtentMap *map, uint32 number,
-								  const char *payloads, bool wal);
 /* Of clusters and graphs: rows alone decide how they come out. */
 #define PIPEANN_BUILD_SEED UINT64CONST(0x76616d616e61)
 
-extern void PipeannReserveNodes(Relation index, PipeannMeta *meta,
-								const PipeannNodes *nodes);
+extern void PipeannReserveNodes(PipeannMeta *meta, const PipeannNodes *nodes);
 extern void PipeannWriteNodes(PipeannTeam *team, Relation index,
 							  PipeannMeta *meta, PipeannNodes *nodes,
 							  PipeannGraph *graph, const uint32 *order);

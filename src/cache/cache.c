@@ -91,8 +91,7 @@ PlanCache(const PipeannMeta *meta, PipeannCacheHeader *plan, uint32 *nodes)
 	plan->histograms = size;
 	size = add_size(size, PipeannHistogramsBytes(l));
 	plan->entry_graph = size;
-	size = add_size(size, PipeannEntryGraphBytes(meta->entry_count,
-												 meta->entry_degree));
+	size = add_size(size, PipeannEntryGraphBytes(meta->entry_count));
 	size = CACHELINEALIGN(size);
 	plan->codes = size;
 	*nodes = CodeCapacity(PipeannMetaIds(meta));
@@ -496,15 +495,10 @@ FillChunks(const PipeannAttachment *attachment, PipeannArrays *arrays)
 	}
 }
 
-/*
- * The arrays are made as a child of the current context, so that nothing is
- * left of them if the extent map cannot be read.
- */
 static PipeannArrays *
-MakeArrays(Relation index, PipeannAttachment *attachment,
-		   const PipeannMeta *meta)
+MakeArrays(PipeannAttachment *attachment)
 {
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+	MemoryContext context = AllocSetContextCreate(attachment->context,
 												  "pipeann cache arrays",
 												  ALLOCSET_SMALL_SIZES);
 	PipeannArrays *arrays = MemoryContextAllocZero(context,
@@ -516,36 +510,30 @@ MakeArrays(Relation index, PipeannAttachment *attachment,
 	arrays->refs = 1;
 	arrays->nmappings = attachment->nmappings;
 	arrays->capacity = last->segment.first + last->segment.nodes;
-	arrays->extents = meta->extents;
 	arrays->chunks =
 		MemoryContextAlloc(context,
 						   mul_size((last->segment.first >> PIPEANN_CHUNK_SHIFT) +
 									NodesToChunks(last->segment.nodes),
 									sizeof(uint8 *)));
 	FillChunks(attachment, arrays);
-	PipeannExtentMapLoad(index, meta, context, &arrays->map);
-	arrays->mapped = PipeannGraphIds(&arrays->map, &meta->layout);
-	MemoryContextSetParent(context, attachment->context);
 	return arrays;
 }
 
 /*
- * Take in what was added to the cache and to the index's file. False if part of
- * the cache cannot be mapped into this backend.
+ * Take in what was added to the cache. False if part of it cannot be mapped into this
+ * backend.
  */
 static bool
-Refresh(Relation index, PipeannAttachment *attachment,
-		const PipeannMeta *meta)
+Refresh(PipeannAttachment *attachment)
 {
 	bool		complete = PipeannRegistryMapSegments(attachment);
 	PipeannArrays *old = attachment->arrays;
 
 	if (attachment->nmappings == 0)
 		return false;
-	if (old != NULL && old->nmappings == attachment->nmappings &&
-		old->extents >= meta->extents)
+	if (old != NULL && old->nmappings == attachment->nmappings)
 		return complete;
-	attachment->arrays = MakeArrays(index, attachment, meta);
+	attachment->arrays = MakeArrays(attachment);
 	if (old != NULL)
 		PipeannArraysRelease(old);
 	return complete;
@@ -565,7 +553,7 @@ SetCodes(PipeannAttachment *attachment, const PipeannMeta *meta)
 	codes->attr_bytes = l->attr_bytes;
 	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;
 	codes->entry_count = meta->entry_count;
-	codes->entry_degree = meta->entry_degree;
+	codes->entry_degree = PIPEANN_ENTRY_DEGREE;
 }
 
 static PipeannAttachment *
@@ -590,7 +578,10 @@ NewAttachment(Relation index, const PipeannMeta *meta)
 	return attachment;
 }
 
-/* Get memory and read the index into it. False if there is no memory. */
+/*
+ * Get memory and read the index into it. False if there is no memory, or if the index
+ * has got other codes meanwhile: then the attachment is outdated.
+ */
 static bool
 Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 	 bool evict)
@@ -606,9 +597,9 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 	*header = plan;
 	PipeannHintsInit(HeaderAt(header, plan.hints), meta);
 	attachment->header = header;
-	Refresh(index, attachment, meta);
+	Refresh(attachment);
 	PipeannCacheLoad(index, attachment, meta);
-	return true;
+	return !attachment->outdated;
 }
 
 /* Attach to the cache in shared memory, or make one there. */
@@ -621,7 +612,7 @@ FillShared(Relation index, PipeannAttachment *attachment,
 	switch (PipeannRegistryClaim(attachment, evict))
 	{
 		case PIPEANN_CLAIM_READY:
-			return Refresh(index, attachment, meta);
+			return Refresh(attachment);
 		case PIPEANN_CLAIM_LOAD:
 			if (!Load(index, attachment, meta, evict))
 				return false;
@@ -659,11 +650,12 @@ SetPointers(PipeannAttachment *attachment)
 
 /*
  * Returns a new attachment, not yet in the hash table, or NULL if there is no
- * shared memory for it. With evict, unused caches may go to make room.
+ * shared memory for it, or if it would be outdated. With evict, unused caches may go to
+ * make room.
  */
 static PipeannAttachment *
 MakeAttachment(Relation index, const PipeannMeta *meta, bool shared,
-			   bool evict)
+			   bool evict, bool *outdated)
 {
 	PipeannAttachment *volatile attachment = NewAttachment(index, meta);
 	volatile bool ok = false;
@@ -686,6 +678,7 @@ MakeAttachment(Relation index, const PipeannMeta *meta, bool shared,
 		SetPointers(attachment);
 		return attachment;
 	}
+	*outdated = attachment->outdated;
 	Free(attachment);
 	return NULL;
 }
@@ -733,7 +726,7 @@ Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 	if (AddMapping(attachment,
 				   mul_size(nodes, PipeannAttachmentCodeBytes(attachment)),
 				   first, nodes, true))
-		Refresh(index, attachment, meta);
+		Refresh(attachment);
 	else if (attachment->entry != NULL)
 		PipeannRegistryDoom(attachment->entry, attachment->generation);
 }
@@ -748,7 +741,7 @@ Update(PipeannAttachment *attachment, void *arg)
 	uint32		ids = PipeannMetaIds(meta);
 
 	/* a backend that cannot map all of the cache leaves this to another one */
-	if (!Refresh(index, attachment, meta) || !NeedsUpdate(attachment, meta))
+	if (!Refresh(attachment) || !NeedsUpdate(attachment, meta))
 		return;
 	if (ids > attachment->arrays->capacity)
 		Grow(index, attachment, meta);
@@ -756,6 +749,8 @@ Update(PipeannAttachment *attachment, void *arg)
 	ids = Max(have, Min(ids, attachment->arrays->capacity));
 	PipeannCacheReadNewer(index, attachment, meta, have, ids);
 	PIPEANN_PAUSE("cache-follow");
+	if (attachment->outdated)
+		return;
 	/* counters are set last, so that after an error all of it is done again */
 	pg_write_barrier();
 	if (have < ids)
@@ -805,7 +800,7 @@ PutMap(PipeannAttachment *attachment, void *arg)
 
 	attachment->no_row_map = GetCurrentStatementStartTimestamp();
 	if (PipeannAttachmentIsDoomed(attachment) ||
-		!Refresh(newer->index, attachment, newer->meta))
+		!Refresh(attachment))
 		return;
 	map = MapOf(attachment);
 	if (map != NULL && PipeannRowMapHasRoom(map, newer->plan))
@@ -813,7 +808,7 @@ PutMap(PipeannAttachment *attachment, void *arg)
 	else if (!AddMap(attachment, newer->plan))
 		return;
 	attachment->no_row_map = 0;
-	Refresh(newer->index, attachment, newer->meta);
+	Refresh(attachment);
 }
 
 static void
@@ -849,7 +844,7 @@ WithdrawMap(PipeannAttachment *attachment, void *arg)
 	Newer	   *newer = arg;
 	PipeannRowMap *map;
 
-	Refresh(newer->index, attachment, newer->meta);
+	Refresh(attachment);
 	map = MapOf(attachment);
 	if (PipeannAttachmentIsDoomed(attachment) || map == NULL ||
 		PipeannRowMapVersion(map) !=
@@ -938,12 +933,13 @@ RetryShared(Relation index, const PipeannMeta *meta,
 {
 	TimestampTz now = GetCurrentStatementStartTimestamp();
 	PipeannAttachment *shared;
+	bool		outdated;
 
 	if (attachment->entry != NULL || attachment->refs > 0 ||
 		!TimestampDifferenceExceeds(attachment->tried, now, PIPEANN_RETRY_MS))
 		return attachment;
 	attachment->tried = now;
-	shared = MakeAttachment(index, meta, true, false);
+	shared = MakeAttachment(index, meta, true, false, &outdated);
 	if (shared == NULL)
 		return attachment;
 	DropAttachment(attachment);
@@ -951,12 +947,16 @@ RetryShared(Relation index, const PipeannMeta *meta,
 	return shared;
 }
 
-/* Returns the attachment for new scans of an index; its cache stays in memory. */
+/*
+ * Returns the attachment for new scans of an index, whose cache stays in memory; NULL if
+ * it would be outdated.
+ */
 static PipeannAttachment *
 GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 {
 	PipeannAttachment *attachment = FindAttachment(index);
 	uint64		megabytes;
+	bool		outdated = false;
 
 	if (attachment != NULL && IsUsable(attachment, meta, may_share))
 		return may_share ? RetryShared(index, meta, attachment) : attachment;
@@ -966,13 +966,14 @@ GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 	if (may_share)
 	{
 		PipeannRegistrySweep();
-		attachment = MakeAttachment(index, meta, true, true);
-		if (attachment == NULL)
+		attachment = MakeAttachment(index, meta, true, true, &outdated);
+		if (attachment == NULL && !outdated)
 			PipeannReportNoRoom(index, PipeannCacheMemory(meta, &megabytes));
 	}
-	if (attachment == NULL)
-		attachment = MakeAttachment(index, meta, false, false);
-	ListAttachment(attachment);
+	if (attachment == NULL && !outdated)
+		attachment = MakeAttachment(index, meta, false, false, &outdated);
+	if (attachment != NULL)
+		ListAttachment(attachment);
 	return attachment;
 }
 
@@ -990,10 +991,9 @@ Sync(PipeannCache *cache)
 		cache->arrays = arrays;
 	}
 	cache->codes.chunks = arrays->chunks;
-	cache->map = arrays->map;
 	/* other backends may have followed a newer metapage than ours */
 	cache->codes.ncodes = Min(pg_atomic_read_u32(&attachment->header->ncodes),
-							  Min(arrays->capacity, arrays->mapped));
+							  arrays->capacity);
 	cache->bytes = attachment->model.bytes;
 	ShowMap(cache);
 	pg_read_barrier();
@@ -1058,7 +1058,8 @@ UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 }
 
 /*
- * Returns the cache of an index that has codes, up to date with meta. Loads it
+ * Returns the cache of an index that has codes, up to date with meta; NULL if the index
+ * has got other codes since that was read. Loads it
  * if need be, or waits, interruptibly, for another backend that is loading it.
  * Without room in shared memory the cache is a private copy, or an error where that
  * would be too large (LimitOwnCopies()); the log says so once an hour. The cache is released by
@@ -1080,13 +1081,19 @@ PipeannCacheAcquire(Relation index, const PipeannMeta *meta,
 	{
 		PipeannAttachment *attachment = GetAttachment(index, meta,
 													  may_share && attempt < 2);
-		PipeannCache *cache = UseAttachment(attachment, context);
+		PipeannCache *cache;
+		bool		outdated;
 
-		PipeannCacheFollow(index, cache, meta);
-		if (cache->codes.ncodes >= PipeannMetaIds(meta) ||
-			attachment->entry == NULL)
+		if (attachment == NULL)
+			return NULL;
+		cache = UseAttachment(attachment, context);
+		outdated = !PipeannCacheFollow(index, cache, meta);
+		if (!outdated && (cache->codes.ncodes >= PipeannMetaIds(meta) ||
+						  attachment->entry == NULL))
 			return cache;
 		PipeannCacheRelease(cache);
+		if (outdated)
+			return NULL;
 	}
 }
 
@@ -1117,8 +1124,11 @@ PipeannCacheRelease(PipeannCache *cache)
 	UnuseAttachment(attachment);
 }
 
-/* Bring an acquired cache up to date with a newer metapage. */
-void
+/*
+ * Bring an acquired cache up to date with a newer metapage. False if the index has got
+ * other codes since that was read.
+ */
+bool
 PipeannCacheFollow(Relation index, PipeannCache *cache,
 				   const PipeannMeta *meta)
 {
@@ -1127,11 +1137,12 @@ PipeannCacheFollow(Relation index, PipeannCache *cache,
 
 	if (meta->build_id == attachment->build_id)
 	{
-		Refresh(index, attachment, meta);
+		Refresh(attachment);
 		if (NeedsUpdate(attachment, meta))
 			PipeannInTurn(attachment, Update, &newer);
 	}
 	Sync(cache);
+	return !attachment->outdated;
 }
 
 /* Drop the cache of this relation's file, which is being rebuilt in place. */

@@ -1,7 +1,7 @@
 /*
  * cache.h
- *		The cache of an index: its codes, codebook, entry graph and extent map
- *		in memory, one copy for all backends where that is possible.
+ *		The cache of an index: its codes, codebook and entry graph in memory,
+ *		one copy for all backends where that is possible.
  *
  * This room knows an index's pages of codes, codebook and entry graph, and
  * shared memory. It must not know how searches and inserts use what it keeps.
@@ -43,7 +43,6 @@ typedef struct PipeannCache
 	PipeannCachePlace place;
 	PipeannCodes codes;
 	const char *histograms;			/* of attribute codes */
-	PipeannExtentMap map;
 	PipeannHot	hot;			/* without a table if the cache is not shared */
 	const PipeannRowMap *row_map;	/* of any version, or NULL */
 	TimestampTz no_row_map;		/* when there was no memory for one; or 0 */
@@ -60,19 +59,6 @@ typedef struct PipeannCache
 	MemoryContextCallback callback;
 	dlist_node	node;			/* idle: in the attachment's list */
 } PipeannCache;
-
-/*
- * The entry graph's serialised form in its pages (a stream, see storage.h):
- * uint32 ids[count], uint16 nneighbors[count], padded to 4 bytes, uint32
- * neighbors[count][degree].
- */
-static inline Size
-PipeannEntryGraphBytes(uint32 count, uint32 degree)
-{
-	return add_size(add_size(mul_size(count, sizeof(uint32)),
-							 mul_size((count + 1) / 2, sizeof(uint32))),
-					mul_size(mul_size(count, degree), sizeof(uint32)));
-}
 
 /* When there was no memory for a cache, or for a map of rows, it is tried again later (ms). */
 #define PIPEANN_RETRY_MS 60000
@@ -99,7 +85,7 @@ extern void PipeannCacheLetGo(void);
 extern bool PipeannCacheIsCheap(const PipeannCache *cache);
 extern bool PipeannCacheFits(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheRelease(PipeannCache *cache);
-extern void PipeannCacheFollow(Relation index, PipeannCache *cache,
+extern bool PipeannCacheFollow(Relation index, PipeannCache *cache,
 							   const PipeannMeta *meta);
 extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
 extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);

@@ -5,7 +5,6 @@
  */
 #include "base/pause.h"
 #include "cache/registry.h"
-#include "common/hashfn.h"
 
 #define PREFETCH_PAGES 32
 
@@ -13,19 +12,19 @@ typedef struct CodeReader
 {
 	Relation	index;
 	const PipeannMeta *meta;
-	const PipeannArrays *arrays;
+	PipeannAttachment *attachment;
 	uint32		ids;
 	BlockNumber nblocks;
 	BufferAccessStrategy strategy;
 } CodeReader;
 
 static CodeReader
-NewReader(Relation index, const PipeannAttachment *attachment,
+NewReader(Relation index, PipeannAttachment *attachment,
 		  const PipeannMeta *meta, uint32 ids)
 {
-	CodeReader	reader = {index, meta, attachment->arrays};
+	CodeReader	reader = {index, meta, attachment};
 
-	reader.ids = Min(ids, reader.arrays->capacity);
+	reader.ids = Min(ids, attachment->arrays->capacity);
 	reader.nblocks = RelationGetNumberOfBlocks(index);
 	return reader;
 }
@@ -34,8 +33,7 @@ NewReader(Relation index, const PipeannAttachment *attachment,
 static BlockNumber
 CodeBlock(const CodeReader *reader, uint32 page)
 {
-	return PipeannPlainBlock(&reader->arrays->map,
-							 PipeannCodesKind(reader->meta->generation), page);
+	return PipeannCodeBlock(&reader->meta->places, &reader->meta->layout, page);
 }
 
 static void
@@ -68,8 +66,8 @@ StoreCodes(const CodeReader *reader, uint32 first, uint32 count,
 		uint32		at = (first + done) & (PIPEANN_CHUNK_NODES - 1);
 		uint32		run = Min(count - done, PIPEANN_CODE_BLOCK -
 							  (at & (PIPEANN_CODE_BLOCK - 1)));
-		uint8	   *chunk = reader->arrays->chunks[(first + done) >>
-												   PIPEANN_CHUNK_SHIFT];
+		uint8	   *chunk = reader->attachment->arrays->chunks[(first + done) >>
+															   PIPEANN_CHUNK_SHIFT];
 
 		memcpy(chunk + PipeannCodeOffset(at, l->pq_bytes, l->attr_bytes),
 			   page + (Size) done * l->pq_bytes, (Size) run * l->pq_bytes);
@@ -85,7 +83,8 @@ StoreCodes(const CodeReader *reader, uint32 first, uint32 count,
  * Read one code page. Page numbers may come from the metapage's ring, so a
  * number out of range is ignored. The codes of a page that was never written are
  * zeroes, and so are those of one that the file lacks: a crash came before its codes
- * were written, or they are not written yet.
+ * were written, or they are not written yet. One of another generation makes the cache
+ * outdated, and changes nothing of it.
  */
 static void
 ReadCodePage(const CodeReader *reader, uint32 page)
@@ -96,6 +95,7 @@ ReadCodePage(const CodeReader *reader, uint32 page)
 	BlockNumber blkno = CodeBlock(reader, page);
 	uint32		count;
 	Buffer		buffer;
+	Page		content;
 
 	if (first >= reader->ids)
 		return;
@@ -107,10 +107,15 @@ ReadCodePage(const CodeReader *reader, uint32 page)
 		StoreCodes(reader, first, count, zeros);
 		return;
 	}
-	buffer = PipeannReadBuffer(reader->index, blkno,
-							   PipeannCodesKind(reader->meta->generation),
+	buffer = PipeannReadBuffer(reader->index, blkno, PIPEANN_CODES,
 							   BUFFER_LOCK_SHARE, true, reader->strategy);
-	StoreCodes(reader, first, count, PipeannPagePayload(BufferGetPage(buffer)));
+	content = BufferGetPage(buffer);
+	if (PageIsNew(content))
+		StoreCodes(reader, first, count, zeros);
+	else if (PipeannPageIsOf(content, reader->meta->generation))
+		StoreCodes(reader, first, count, PipeannPagePayload(content));
+	else
+		reader->attachment->outdated = true;
 	UnlockReleaseBuffer(buffer);
 }
 
@@ -222,9 +227,9 @@ CheckEntryGraph(Relation index, const PipeannMeta *meta, const char *stream)
 	CheckEntryIds(index, meta, id);
 	for (uint32 i = 0; ok && i < count; i++)
 	{
-		ok = n[i] <= meta->entry_degree;
+		ok = n[i] <= PIPEANN_ENTRY_DEGREE;
 		for (uint32 j = 0; ok && j < n[i]; j++)
-			ok = neighbors[(Size) i * meta->entry_degree + j] < count;
+			ok = neighbors[(Size) i * PIPEANN_ENTRY_DEGREE + j] < count;
 		if (i % 65536 == 0)
 			CHECK_FOR_INTERRUPTS();
 	}
@@ -244,29 +249,36 @@ RoundCentroids(PipeannAttachment *attachment)
 		header->halves = 0;
 }
 
+/* Read length bytes of the run, from one of its pages on; the cache may become outdated. */
+static void
+ReadRun(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
+		PipeannKind kind, uint32 page, void *dst, Size length)
+{
+	if (!PipeannRunRead(index, PipeannRunBlock(&meta->places) + page, kind,
+						meta->generation, dst, length))
+		attachment->outdated = true;
+}
+
 /* Read everything into a new cache's first segment. */
 void
 PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 				 const PipeannMeta *meta)
 {
-	const PipeannExtentMap *map = &attachment->arrays->map;
+	const PipeannLayout *l = &meta->layout;
 	PipeannCacheHeader *header = attachment->header;
 	char	   *base = (char *) header;
 	uint32		ids = PipeannMetaIds(meta);
 
-	PipeannStreamRead(index, map, PIPEANN_CODEBOOK,
-					  PipeannCodebookFirst(&meta->layout, meta->generation),
-					  base + header->centroids,
-					  PipeannCodebookBytes(&meta->layout));
+	ReadRun(index, attachment, meta, PIPEANN_CODEBOOK, 0,
+			base + header->centroids, PipeannCodebookBytes(l));
+	ReadRun(index, attachment, meta, PIPEANN_CODEBOOK, PipeannHistogramsPage(l),
+			base + header->histograms, PipeannHistogramsBytes(l));
+	ReadRun(index, attachment, meta, PIPEANN_ENTRY, PipeannEntryPage(l),
+			base + header->entry_graph, PipeannEntryGraphBytes(meta->entry_count));
+	if (attachment->outdated)
+		return;
 	if (header->halves != 0)
 		RoundCentroids(attachment);
-	PipeannStreamRead(index, map, PIPEANN_CODEBOOK,
-					  PipeannHistogramsFirst(&meta->layout, meta->generation),
-					  base + header->histograms, PipeannHistogramsBytes(&meta->layout));
-	PipeannStreamRead(index, map, PIPEANN_ENTRY, meta->entry_first,
-					  base + header->entry_graph,
-					  PipeannEntryGraphBytes(meta->entry_count,
-											 meta->entry_degree));
 	CheckEntryGraph(index, meta, base + header->entry_graph);
 	PIPEANN_PAUSE("cache-load");
 	ReadCodes(index, attachment, meta, 0, ids);
@@ -286,16 +298,18 @@ ReadEntryIds(Relation index, PipeannAttachment *attachment,
 
 	if (pg_atomic_read_u64(&header->entry_graph_applied) >=
 		meta->entry_changes ||
-		meta->entry_count != attachment->model.codes.entry_count ||
-		meta->entry_degree != attachment->model.codes.entry_degree)
+		meta->entry_count != attachment->model.codes.entry_count)
 		return;
 	ids = PipeannAlloc(size);
-	PipeannStreamRead(index, &attachment->arrays->map, PIPEANN_ENTRY,
-					  meta->entry_first, (char *) ids, size);
-	CheckEntryIds(index, meta, ids);
-	memcpy((char *) header + header->entry_graph, ids, size);
+	ReadRun(index, attachment, meta, PIPEANN_ENTRY, PipeannEntryPage(&meta->layout),
+			ids, size);
+	if (!attachment->outdated)
+	{
+		CheckEntryIds(index, meta, ids);
+		memcpy((char *) header + header->entry_graph, ids, size);
+		pg_atomic_write_u64(&header->entry_graph_applied, meta->entry_changes);
+	}
 	pfree(ids);
-	pg_atomic_write_u64(&header->entry_graph_applied, meta->entry_changes);
 }
 
 /*

@@ -148,10 +148,7 @@ typedef struct PipeannArrays
 	int			refs;
 	uint32		nmappings;		/* that chunks point into */
 	uint32		capacity;		/* ids that chunks have room for */
-	uint32		mapped;			/* ids that the map has pages for */
-	uint32		extents;		/* in use, by the map */
 	uint8	  **chunks;
-	PipeannExtentMap map;
 } PipeannArrays;
 
 typedef struct PipeannAttachmentKey
@@ -175,6 +172,7 @@ typedef struct PipeannAttachment
 	bool		referenced;
 	bool		loading;
 	bool		busy;
+	bool		outdated;		/* pages were met of another generation */
 	PipeannCacheEntry *entry;	/* NULL: private copy */
 	uint64		generation;
 	TimestampTz tried;			/* when shared memory was last tried */

@@ -311,10 +311,10 @@ HasSurplus(const PipeannHot *hot)
 /* Read a graph page into shared_buffers. hot may be NULL. */
 void
 PipeannHotBringInPage(Relation index, const PipeannLayout *layout,
-					  const PipeannExtentMap *map, const PipeannHot *hot,
+					  const PipeannPlaces *places, const PipeannHot *hot,
 					  uint32 page)
 {
-	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
+	BlockNumber blkno = PipeannGraphBlock(places, layout, page);
 	pg_atomic_uint32 *seen = hot == NULL || hot->table == NULL ? NULL :
 		PipeannPageLastSeen(hot->table, page);
 
@@ -331,11 +331,11 @@ PipeannHotBringInPage(Relation index, const PipeannLayout *layout,
 
 static void
 EvictPage(Relation index, const PipeannLayout *layout,
-		  const PipeannExtentMap *map, uint32 page)
+		  const PipeannPlaces *places, uint32 page)
 {
-	BlockNumber blkno = PipeannGraphBlock(map, layout, page);
+	BlockNumber blkno = PipeannGraphBlock(places, layout, page);
 
-	for (int i = 0; blkno != InvalidBlockNumber && i < layout->node_pages; i++)
+	for (int i = 0; i < layout->node_pages; i++)
 		PipeannEvictResident(index, blkno + i);
 }
 
@@ -347,7 +347,7 @@ EvictPage(Relation index, const PipeannLayout *layout,
  */
 static bool
 ReplaceKept(Relation index, const PipeannLayout *layout,
-			const PipeannExtentMap *map, const PipeannHot *hot, uint32 page,
+			const PipeannPlaces *places, const PipeannHot *hot, uint32 page,
 			uint8 count, uint32 *out)
 {
 	PipeannPageUses *table = hot->table;
@@ -357,9 +357,9 @@ ReplaceKept(Relation index, const PipeannLayout *layout,
 
 	for (int i = 0; i < n; i++)
 	{
-		BlockNumber blkno = PipeannGraphBlock(map, layout, kept[i]);
+		BlockNumber blkno = PipeannGraphBlock(places, layout, kept[i]);
 
-		if (blkno != InvalidBlockNumber && !PipeannIsResident(index, blkno))
+		if (!PipeannIsResident(index, blkno))
 		{
 			least = kept[i];
 			break;
@@ -386,7 +386,7 @@ ReplaceKept(Relation index, const PipeannLayout *layout,
  */
 static void
 BringInIfWanted(Relation index, const PipeannLayout *layout,
-				const PipeannExtentMap *map, const PipeannHot *hot, uint32 page,
+				const PipeannPlaces *places, const PipeannHot *hot, uint32 page,
 				uint8 count)
 {
 	int			blocks = layout->node_pages;
@@ -398,23 +398,23 @@ BringInIfWanted(Relation index, const PipeannLayout *layout,
 		return;
 	}
 	if (!Keep(hot, page, blocks) &&
-		!ReplaceKept(index, layout, map, hot, page, count, &out))
+		!ReplaceKept(index, layout, places, hot, page, count, &out))
 		return;
 	if (out != PIPEANN_INVALID_ID)
-		EvictPage(index, layout, map, out);
-	PipeannHotBringInPage(index, layout, map, hot, page);
+		EvictPage(index, layout, places, out);
+	PipeannHotBringInPage(index, layout, places, hot, page);
 }
 
 static void
 GiveUpSome(Relation index, const PipeannLayout *layout,
-		   const PipeannExtentMap *map, const PipeannHot *hot)
+		   const PipeannPlaces *places, const PipeannHot *hot)
 {
 	uint32		kept[GIVE_UP];
 	int			n = NextKept(hot->table, kept, GIVE_UP);
 
 	for (int i = 0; i < n; i++)
 		if (GiveUp(hot, kept[i], layout->node_pages))
-			EvictPage(index, layout, map, kept[i]);
+			EvictPage(index, layout, places, kept[i]);
 }
 
 /*
@@ -424,17 +424,17 @@ GiveUpSome(Relation index, const PipeannLayout *layout,
  */
 void
 PipeannHotBringInWanted(Relation index, const PipeannLayout *layout,
-						const PipeannExtentMap *map, const PipeannHot *hot,
+						const PipeannPlaces *places, const PipeannHot *hot,
 						PipeannSearchUses *uses)
 {
 	if (uses->table == NULL || uses->table != hot->table)
 		return;
 	NoteSearch(hot, uses->count);
 	if (HasSurplus(hot))
-		GiveUpSome(index, layout, map, hot);
+		GiveUpSome(index, layout, places, hot);
 	else
 		for (int i = 0; i < uses->nwanted; i++)
-			BringInIfWanted(index, layout, map, hot, uses->pages[i],
+			BringInIfWanted(index, layout, places, hot, uses->pages[i],
 							uses->counts[i]);
 	uses->count = 0;
 	uses->nwanted = 0;
@@ -443,7 +443,7 @@ PipeannHotBringInWanted(Relation index, const PipeannLayout *layout,
 /* The number of an index's pages that were brought in and are resident. */
 uint32
 PipeannHotCountPages(Relation index, const PipeannLayout *layout,
-					 const PipeannExtentMap *map, const PipeannHot *hot)
+					 const PipeannPlaces *places, const PipeannHot *hot)
 {
 	uint32		count = 0;
 
@@ -455,8 +455,8 @@ PipeannHotCountPages(Relation index, const PipeannLayout *layout,
 		if (!(pg_atomic_read_u32(KeptWord(hot->table, page)) & KeptBit(page)))
 			continue;
 		CHECK_FOR_INTERRUPTS();
-		blkno = PipeannGraphBlock(map, layout, page);
-		if (blkno != InvalidBlockNumber && PipeannIsResident(index, blkno))
+		blkno = PipeannGraphBlock(places, layout, page);
+		if (PipeannIsResident(index, blkno))
 			count++;
 	}
 	return count;

@@ -162,16 +162,16 @@ extern void PipeannHintsInitShared(PipeannHotSums *sums, PipeannStats *stats,
 extern void PipeannHotForget(PipeannHotSums *sums, int number);
 extern void PipeannHotBringInWanted(Relation index,
 									const PipeannLayout *layout,
-									const PipeannExtentMap *map,
+									const PipeannPlaces *places,
 									const PipeannHot *hot,
 									PipeannSearchUses *uses);
 extern void PipeannHotBringInPage(Relation index,
 								  const PipeannLayout *layout,
-								  const PipeannExtentMap *map,
+								  const PipeannPlaces *places,
 								  const PipeannHot *hot, uint32 page);
 extern uint32 PipeannHotCountPages(Relation index,
 								   const PipeannLayout *layout,
-								   const PipeannExtentMap *map,
+								   const PipeannPlaces *places,
 								   const PipeannHot *hot);
 extern void PipeannStatsAdd(PipeannStats *stats, Relation index,
 							const PipeannCounters *counters);

@@ -1,6 +1,6 @@
 /*
  * index.h
- *		One open index in use: its view (metapage, extent map, cache), its
+ *		One open index in use: its view (metapage, cache), its
  *		slots, its overflow chains, and the vectors of its column.
  *
  * This room knows how to open an index and how to read and write its slots. It

@@ -84,9 +84,7 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 		(void) PipeannSearchRun(search);
 	else
 		PipeannSearchExact(search,
-						   PipeannCountGraphPages(view->index, near,
-												  view->map,
-												  view->meta.graph_pages));
+						   PipeannViewPages(view));
 	return search;
 }
 

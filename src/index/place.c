@@ -23,49 +23,10 @@ PipeannFreeRecord(const PipeannIndexView *view, uint32 page, uint32 slots)
 {
 	const PipeannLayout *l = &view->meta.layout;
 
-	RecordPageWithFreeSpace(view->index, PipeannGraphBlock(view->map, l, page),
+	RecordPageWithFreeSpace(view->index, PipeannViewBlock(view, page),
 							Max((Size) slots * (BLCKSZ - SOME_SPACE) /
 								l->slots_per_page,
 								slots > 0 ? SOME_SPACE : 0));
-}
-
-/* The ordinal of a graph extent, or INVALID_ID for extents of other kinds. */
-static uint32
-GraphExtent(const PipeannIndexView *view, uint32 extent)
-{
-	const uint32 *extents = view->map->extents[PIPEANN_GRAPH];
-	uint32		low = 0;
-	uint32		high = view->map->count[PIPEANN_GRAPH];
-
-	while (low < high)
-	{
-		uint32		middle = (low + high) / 2;
-
-		if (extents[middle] < extent)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < view->map->count[PIPEANN_GRAPH] && extents[low] == extent ?
-		low : PIPEANN_INVALID_ID;
-}
-
-/* The graph page that begins at a block, or INVALID_ID. */
-static uint32
-BlockPage(const PipeannIndexView *view, BlockNumber blkno)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	uint32		per_extent = PipeannGraphPagesPerExtent(l);
-	uint32		extent = GraphExtent(view, blkno / PIPEANN_EXTENT_BLOCKS);
-	uint32		offset = blkno % PIPEANN_EXTENT_BLOCKS;
-	uint64		page;
-
-	if (extent == PIPEANN_INVALID_ID || offset == 0 ||
-		(offset - 1) % l->node_pages != 0 ||
-		(offset - 1) / l->node_pages >= per_extent)
-		return PIPEANN_INVALID_ID;
-	page = (uint64) extent * per_extent + (offset - 1) / l->node_pages;
-	return page < view->meta.graph_pages ? (uint32) page : PIPEANN_INVALID_ID;
 }
 
 /*
@@ -88,16 +49,14 @@ FreeSearch(const PipeannIndexView *view, uint32 full)
 	}
 	else
 		blkno = RecordAndGetPageWithFreeSpace(view->index,
-											  PipeannGraphBlock(view->map,
-																&view->meta.layout,
-																full), 0, 1);
+											  PipeannViewBlock(view, full), 0, 1);
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (blkno == InvalidBlockNumber)
 			return PIPEANN_INVALID_ID;
-		page = BlockPage(view, blkno);
-		if (page != PIPEANN_INVALID_ID)
+		page = PipeannPageAt(&view->meta.places, &view->meta.layout, blkno);
+		if (page < view->meta.graph_pages)
 			return page;
 		blkno = RecordAndGetPageWithFreeSpace(view->index, blkno, 0, 1);
 	}
@@ -110,17 +69,17 @@ FreeSearch(const PipeannIndexView *view, uint32 full)
 static Buffer
 LockBlock(const PipeannIndexView *view, BlockNumber blkno, PipeannKind kind)
 {
-	Buffer		buffer = PipeannGetBlock(view->index, blkno);
+	Buffer		buffer = PipeannGetBlock(view->index, blkno, RBM_NORMAL);
 
 	if (!PageIsNew(BufferGetPage(buffer)))
 		PipeannPageCheck(view->index, BufferGetPage(buffer), blkno, kind);
 	return buffer;
 }
 
-/* Begin to change a page that is locked; a new one becomes one of this kind. */
+/* Begin to change a page that is locked; a new one becomes one of this kind and generation. */
 static void
 BeginPage(const PipeannIndexView *view, Buffer buffer, PipeannKind kind,
-		  PipeannPageUpdate *update)
+		  uint32 generation, PipeannPageUpdate *update)
 {
 	update->buffer = buffer;
 	update->is_new = PageIsNew(BufferGetPage(buffer));
@@ -129,7 +88,7 @@ BeginPage(const PipeannIndexView *view, Buffer buffer, PipeannKind kind,
 											 update->is_new ?
 											 GENERIC_XLOG_FULL_IMAGE : 0);
 	if (update->is_new)
-		PipeannPageInit(update->page, kind);
+		PipeannPageInit(update->page, kind, generation);
 }
 
 /* Begin to change a slot. */
@@ -141,7 +100,7 @@ PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
 	Buffer		buffer = PipeannLockGraphPage(view, PipeannIdPage(l, id),
 											  BUFFER_LOCK_EXCLUSIVE, NULL);
 
-	BeginPage(view, buffer, PIPEANN_GRAPH, update);
+	BeginPage(view, buffer, PIPEANN_GRAPH, 0, update);
 	update->slot = PipeannSlotAt(l, PipeannPagePayload(update->page),
 								 PipeannIdSlot(l, id));
 }
@@ -216,11 +175,11 @@ WriteTails(PipeannIndexView *view, BlockNumber blkno, const PipeannSlot *slot)
 							   (Size) PIPEANN_PAYLOAD);
 		PipeannPageUpdate update;
 
-		update.buffer = PipeannGetBlock(view->index, blkno + i);
+		update.buffer = PipeannGetBlock(view->index, blkno + i, RBM_ZERO_AND_LOCK);
 		update.state = GenericXLogStart(view->index);
 		update.page = GenericXLogRegisterBuffer(update.state, update.buffer,
 												GENERIC_XLOG_FULL_IMAGE);
-		PipeannPageInit(update.page, PIPEANN_GRAPH);
+		PipeannPageInit(update.page, PIPEANN_GRAPH, 0);
 		PipeannPageFill(update.page, part, true);
 		memcpy(PipeannPagePayload(update.page), (const char *) slot + done, part);
 		PipeannPageEnd(&update);
@@ -270,7 +229,7 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 	}
 	*id = page_number * l->slots_per_page + at;
 	WriteTails(view, blkno, slot);
-	BeginPage(view, buffer, PIPEANN_GRAPH, &update);
+	BeginPage(view, buffer, PIPEANN_GRAPH, 0, &update);
 	PipeannPageFill(update.page, Min((Size) (at + 1) * l->slot_size,
 									 PIPEANN_PAYLOAD), update.is_new);
 	memcpy(PipeannSlotAt(l, PipeannPagePayload(update.page), at), slot,
@@ -282,22 +241,17 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 	return true;
 }
 
-/* Whether the next graph page needs another extent. */
-static bool
-IsFull(const PipeannMeta *meta)
-{
-	return meta->graph_pages >= (uint64) meta->kind_extents[PIPEANN_GRAPH] *
-		PipeannGraphPagesPerExtent(&meta->layout);
-}
-
 static void
 CheckIds(const PipeannIndexView *view)
 {
-	if ((uint64) (view->meta.graph_pages + 1) * view->meta.layout.slots_per_page >=
-		PIPEANN_INVALID_ID)
+	const PipeannMeta *meta = &view->meta;
+
+	if ((uint64) (meta->graph_pages + 1) * meta->layout.slots_per_page >= PIPEANN_INVALID_ID ||
+		PipeannBlocksInUse(&meta->places, &meta->layout, meta->graph_pages + 1,
+						   true) > MaxBlockNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("index \"%s\" has reached its largest number of nodes",
+				 errmsg("index \"%s\" has reached its largest size",
 						RelationGetRelationName(view->index))));
 }
 
@@ -312,17 +266,15 @@ AddGraphPage(PipeannIndexView *view)
 	PipeannMeta *meta;
 	uint32		seen = view->meta.graph_pages;
 
-	if (IsFull(&view->meta))
-		PipeannFreeReserve(view->index, view->meta.extents + 1);
+	CheckIds(view);
+	if (seen % view->meta.layout.stripe_pages == 0)
+		PipeannFreeReserve(view->index, &view->meta);
 	PipeannMetaBegin(view->index, &update);
 	meta = update.meta;
 	if (meta->graph_pages != seen)
 		PipeannMetaAbort(&update);
 	else
 	{
-		CheckIds(view);
-		if (IsFull(meta))
-			PipeannExtentAdd(view->index, meta, PIPEANN_GRAPH);
 		meta->graph_pages++;
 		PipeannMetaEnd(&update);
 		PIPEANN_PAUSE("page-given-out");
@@ -401,38 +353,15 @@ PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
 	}
 }
 
-/* Make sure that the kind has an extent for a code page. */
 static void
-NeedCodePage(PipeannIndexView *view, PipeannKind kind, uint32 code_page)
+BeginCode(PipeannIndexView *view, uint32 id, PipeannPageUpdate *update)
 {
-	while (PipeannPlainBlock(view->map, kind, code_page) ==
-		   InvalidBlockNumber)
-	{
-		PipeannMetaUpdate update;
+	const PipeannMeta *meta = &view->meta;
+	BlockNumber blkno = PipeannCodeBlock(&meta->places, &meta->layout,
+										 id / PipeannCodesPerPage(&meta->layout));
 
-		PipeannMetaBegin(view->index, &update);
-		if (update.meta->kind_extents[kind] != view->meta.kind_extents[kind])
-			PipeannMetaAbort(&update);
-		else
-		{
-			PipeannExtentAdd(view->index, update.meta, kind);
-			PipeannMetaEnd(&update);
-		}
-		PipeannRefreshView(view);
-	}
-}
-
-static void
-BeginCode(PipeannIndexView *view, const PipeannLayout *l, uint32 generation,
-		  uint32 id, PipeannPageUpdate *update)
-{
-	PipeannKind kind = PipeannCodesKind(generation);
-	uint32		code_page = id / PipeannCodesPerPage(l);
-
-	NeedCodePage(view, kind, code_page);
-	BeginPage(view, LockBlock(view, PipeannPlainBlock(view->map, kind,
-													  code_page), kind),
-			  kind, update);
+	BeginPage(view, LockBlock(view, blkno, PIPEANN_CODES), PIPEANN_CODES,
+			  meta->generation, update);
 }
 
 /* Put codes to their place on the page, and write it. */
@@ -446,39 +375,38 @@ EndCode(const PipeannLayout *l, uint32 id, const uint8 *code,
 }
 
 /*
- * Write a node's codes, uint8[PipeannCodeBytes()], to their place in a
- * generation's pages. If fill is not NULL it sets the attribute code, with the page
+ * Write a node's codes, uint8[PipeannCodeBytes()], to their place. If fill is not NULL it sets the attribute code, with the page
  * locked: so it covers rows that have joined the node, and those that join later
  * find it there. It must compare no values.
  */
 void
-PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
-				 uint32 generation, uint32 id, uint8 *code,
+PipeannPlaceCode(PipeannIndexView *view, uint32 id, uint8 *code,
 				 PipeannFillAttributes fill, void *arg)
 {
+	const PipeannLayout *l = &view->meta.layout;
 	PipeannPageUpdate update;
 
-	BeginCode(view, l, generation, id, &update);
+	BeginCode(view, id, &update);
 	if (fill != NULL)
 		fill(id, code + l->pq_bytes, arg);
 	EndCode(l, id, code, &update);
 }
 
 /*
- * Change a node's attribute code in a generation's pages. fill gets the present
+ * Change a node's attribute code. fill gets the present
  * code, under the same rules as above. Returns whether the code was changed.
  */
 bool
-PipeannChangeAttributes(PipeannIndexView *view, const PipeannLayout *l,
-						uint32 generation, uint32 id,
+PipeannChangeAttributes(PipeannIndexView *view, uint32 id,
 						PipeannFillAttributes fill, void *arg)
 {
+	const PipeannLayout *l = &view->meta.layout;
 	uint8	   *code = palloc(PipeannCodeBytes(l));
 	uint8		former[PIPEANN_MAX_ATTRIBUTE_BYTES];
 	PipeannPageUpdate update;
 	bool		changed;
 
-	BeginCode(view, l, generation, id, &update);
+	BeginCode(view, id, &update);
 	PipeannCodeGet(l, PipeannPagePayload(update.page),
 				   id % PipeannCodesPerPage(l), code);
 	memcpy(former, code + l->pq_bytes, l->attr_bytes);
@@ -507,7 +435,7 @@ PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 	PipeannPageUpdate update;
 	char	   *payload;
 
-	BeginCode(view, l, view->meta.generation, code_page * per_page, &update);
+	BeginCode(view, code_page * per_page, &update);
 	payload = PipeannPagePayload(update.page);
 	for (uint32 i = 0; i < per_page; i++)
 		for (uint32 j = 0; which[i] && j < l->attr_bytes; j++)

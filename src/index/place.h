@@ -63,14 +63,10 @@ extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,
 							PipeannSlot *slot);
 extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
 								 char *nodes);
-extern void PipeannPlaceCode(PipeannIndexView *view, const PipeannLayout *l,
-							 uint32 generation,
-							 uint32 id, uint8 *code,
+extern void PipeannPlaceCode(PipeannIndexView *view, uint32 id, uint8 *code,
 							 PipeannFillAttributes fill, void *arg);
-extern bool PipeannChangeAttributes(PipeannIndexView *view,
-									const PipeannLayout *l, uint32 generation,
-									uint32 id, PipeannFillAttributes fill,
-									void *arg);
+extern bool PipeannChangeAttributes(PipeannIndexView *view, uint32 id,
+									PipeannFillAttributes fill, void *arg);
 extern void PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 								   const bool *which);
 extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,
@@ -81,13 +77,17 @@ extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
 							  uint32 slots);
 
 /*
- * Make the free space map long enough for an index of so many extents, so that VACUUM
- * can note free slots even when the disk is full.
+ * Make the free space map long enough for one more stripe, so that VACUUM can note free
+ * slots even when the disk is full.
  */
 static inline void
-PipeannFreeReserve(Relation index, uint32 extents)
+PipeannFreeReserve(Relation index, const PipeannMeta *meta)
 {
-	RecordPageWithFreeSpace(index, extents * PIPEANN_EXTENT_BLOCKS - 1, 0);
+	const PipeannLayout *l = &meta->layout;
+
+	RecordPageWithFreeSpace(index,
+							PipeannGraphBlock(&meta->places, l, meta->graph_pages +
+											  l->stripe_pages), 0);
 }
 
 /* Bytes of a slot buffer; palloc0'd by PipeannSlotAlloc(). */

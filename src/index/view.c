@@ -75,7 +75,7 @@ PipeannLetInsertsIn(Relation index, bool cancellable)
 	SetCancellable(cancellable);
 }
 
-/* The view of an index: metapage, extent map and cache. */
+/* The view of an index: metapage and cache. */
 
 /*
  * Once in a backend: whether the extension's SQL is of this library's version. Workers of
@@ -118,38 +118,50 @@ CheckVersion(void)
 	checked = true;
 }
 
-static void
-LoadMap(PipeannIndexView *view)
+/*
+ * Acquire or follow the cache. False if the index has got other codes since the metapage
+ * was read.
+ */
+static bool
+TryLoad(PipeannIndexView *view)
 {
-	PipeannExtentMapFree(&view->own_map);
-	PipeannExtentMapLoad(view->index, &view->meta, view->context,
-						 &view->own_map);
-	view->map = &view->own_map;
+	bool		has_codes = (view->meta.flags & PIPEANN_META_HAS_CODES) != 0;
+
+	if (view->cache != NULL &&
+		(!has_codes || view->build_id != view->meta.build_id))
+	{
+		PipeannCacheRelease(view->cache);
+		view->cache = NULL;
+	}
+	if (!has_codes)
+		return true;
+	view->build_id = view->meta.build_id;
+	if (view->cache != NULL)
+	{
+		if (!PipeannCacheFollow(view->index, view->cache, &view->meta))
+			return false;
+	}
+	else
+	{
+		view->cache = PipeannCacheAcquire(view->index, &view->meta, view->context);
+		if (view->cache == NULL)
+			return false;
+	}
+	view->codes = view->cache->codes;
+	return true;
 }
 
 static void
-LoadParts(PipeannIndexView *view)
+LoadCodes(PipeannIndexView *view)
 {
-	if (view->meta.flags & PIPEANN_META_HAS_CODES)
+	while (!TryLoad(view))
 	{
-		if (view->cache != NULL && view->build_id != view->meta.build_id)
-		{
-			PipeannCacheRelease(view->cache);
-			view->cache = NULL;
-		}
-		if (view->cache == NULL)
-		{
-			view->cache = PipeannCacheAcquire(view->index, &view->meta,
-											  view->context);
-			view->build_id = view->meta.build_id;
-		}
-		else
-			PipeannCacheFollow(view->index, view->cache, &view->meta);
-		view->map = &view->cache->map;
-		view->codes = view->cache->codes;
+		CHECK_FOR_INTERRUPTS();
+		PipeannMetaRead(view->index, &view->meta);
+		if ((view->meta.flags & PIPEANN_META_HAS_CODES) &&
+			view->build_id == view->meta.build_id)
+			PipeannCorrupted(view->index, "has codes of several generations");
 	}
-	else
-		LoadMap(view);
 }
 
 static void
@@ -162,16 +174,13 @@ BeginView(PipeannIndexView *view, Relation index)
 	PipeannMetaRead(index, &view->meta);
 }
 
-/*
- * Read metapage and extent map, and acquire the cache, in
- * CurrentMemoryContext.
- */
+/* Read the metapage, and acquire the cache in CurrentMemoryContext. */
 void
 PipeannOpenView(PipeannIndexView *view, Relation index)
 {
 	BeginView(view, index);
 	PIPEANN_PAUSE("metapage-read");
-	LoadParts(view);
+	LoadCodes(view);
 }
 
 /*
@@ -205,9 +214,7 @@ PipeannPeekView(PipeannIndexView *view, Relation index)
 		view->cache = PipeannCachePeek(index, &view->meta, view->context);
 	view->build_id = view->meta.build_id;
 	if (view->cache != NULL)
-		LoadParts(view);
-	else
-		LoadMap(view);
+		LoadCodes(view);
 }
 
 /*
@@ -219,43 +226,28 @@ void
 PipeannRefreshView(PipeannIndexView *view)
 {
 	PipeannMetaRead(view->index, &view->meta);
-	LoadParts(view);
+	LoadCodes(view);
 }
 
 /*
- * Looks at the present map and leaves the view as it is: searches hold
- * pointers into its cache, and this is rare.
- */
-static BlockNumber
-LaterBlock(const PipeannIndexView *view, uint32 page)
-{
-	PipeannMeta *meta = palloc(sizeof(PipeannMeta));
-	PipeannExtentMap map;
-	BlockNumber blkno = InvalidBlockNumber;
-
-	PipeannMetaRead(view->index, meta);
-	PipeannExtentMapLoad(view->index, meta, CurrentMemoryContext, &map);
-	if (page < meta->graph_pages)
-		blkno = PipeannGraphBlock(&map, &view->meta.layout, page);
-	PipeannExtentMapFree(&map);
-	pfree(meta);
-	return blkno;
-}
-
-/*
- * The first block of a graph page of the view's layout. Finds pages, too, that were
- * given out after the view was opened: chains of overflow slots may lead there.
- * Errors if there is no such page.
+ * The first block of a graph page. Finds pages, too, that were given out after the view
+ * was opened, perhaps behind a run that the view does not know: chains of overflow slots
+ * may lead there. Errors if there is no such page.
  */
 BlockNumber
 PipeannViewBlock(const PipeannIndexView *view, uint32 page)
 {
-	BlockNumber blkno = PipeannGraphBlock(view->map, &view->meta.layout, page);
+	PipeannMeta *meta;
+	BlockNumber blkno;
 
-	if (blkno == InvalidBlockNumber)
-		blkno = LaterBlock(view, page);
-	if (blkno == InvalidBlockNumber)
+	if (page < view->meta.graph_pages)
+		return PipeannGraphBlock(&view->meta.places, &view->meta.layout, page);
+	meta = palloc(sizeof(PipeannMeta));
+	PipeannMetaRead(view->index, meta);
+	if (page >= meta->graph_pages)
 		PipeannCorrupted(view->index, "lacks graph page %u", page);
+	blkno = PipeannGraphBlock(&meta->places, &meta->layout, page);
+	pfree(meta);
 	return blkno;
 }
 

@@ -13,10 +13,8 @@
 typedef struct PipeannIndexView
 {
 	Relation	index;
-	MemoryContext context;		/* holds map and cache */
+	MemoryContext context;		/* holds the cache */
 	PipeannMeta meta;
-	PipeannExtentMap own_map;	/* used if there is no cache */
-	const PipeannExtentMap *map;
 	PipeannCache *cache;		/* NULL if the index has no codes */
 	uint64		build_id;		/* of the cache */
 	PipeannCodes codes;
@@ -33,8 +31,8 @@ PipeannViewIds(const PipeannIndexView *view)
 static inline uint32
 PipeannViewPages(const PipeannIndexView *view)
 {
-	return PipeannCountGraphPages(view->index, &view->meta.layout, view->map,
-								  view->meta.graph_pages);
+	return PipeannCountGraphPages(view->index, &view->meta.layout,
+								  &view->meta.places, view->meta.graph_pages);
 }
 
 /* In which buffers its graph pages were seen last, and found sound; NULL if nobody notes it. */
@@ -51,7 +49,7 @@ static inline PipeannPageSource *
 PipeannViewSource(const PipeannIndexView *view, PipeannCounters *counters)
 {
 	PipeannPageSource *source = PipeannSourceOpen(view->index, &view->meta.layout,
-												  view->map, view->meta.graph_pages,
+												  &view->meta.places, view->meta.graph_pages,
 												  counters);
 
 	PipeannSourceUses(source)->table = PipeannViewUses(view);

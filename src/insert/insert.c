@@ -238,7 +238,7 @@ WriteCode(InsertState *state, uint32 id)
 			error = PipeannPqEncode(&view->codes.pq, state->query, code);
 		else
 			memcpy(code, state->vector_code, view->codes.pq.nsubvectors);
-		PipeannPlaceCode(view, l, meta->generation, id, code,
+		PipeannPlaceCode(view, id, code,
 						 state->attributes == NULL ? NULL :
 						 PipeannNodeCodePut, &node);
 	}
@@ -263,13 +263,12 @@ CoverRow(InsertState *state, uint32 id)
 {
 	PipeannIndexView *view = state->view;
 	const PipeannLayout *l = &view->meta.layout;
-	uint32		generation = view->meta.generation;
 
 	if (state->attributes == NULL)
 		return;
 	PipeannAttributesEncode(state->attributes, id, state->whole, state->code);
 	if (view->cache != NULL &&
-		PipeannChangeAttributes(view, l, generation, id, MergeRow, state))
+		PipeannChangeAttributes(view, id, MergeRow, state))
 	{
 		uint32		page = id / PipeannCodesPerPage(l);
 

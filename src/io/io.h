@@ -113,7 +113,7 @@ extern const char *PipeannIoInUse(bool *direct);
 /* page_source.c */
 extern PipeannPageSource *PipeannSourceOpen(Relation index,
 											const PipeannLayout *layout,
-											const PipeannExtentMap *map,
+											const PipeannPlaces *places,
 											uint32 graph_pages,
 											PipeannCounters *counters);
 extern void PipeannSourceClose(PipeannPageSource *source);

@@ -548,7 +548,7 @@ typedef struct Source
 	PipeannPageSource source;	/* first: what the search sees */
 	Relation	index;
 	const PipeannLayout *layout;
-	const PipeannExtentMap *map;
+	PipeannPlaces places;
 	uint32		graph_pages;	/* given out when it was opened; maybe more now */
 	PipeannReadOwner owner;
 	dlist_head	frames;			/* the frames that the search holds */
@@ -707,7 +707,7 @@ IsUnwritten(const Source *source, const BufferedFrame *frame, int block)
 {
 	if (frame->blkno + block < RelationGetNumberOfBlocks(source->index))
 		return false;
-	(void) PipeannCountGraphPages(source->index, source->layout, source->map,
+	(void) PipeannCountGraphPages(source->index, source->layout, &source->places,
 								  Max(source->graph_pages,
 								  frame->frame.page + 1));
 	return true;
@@ -816,14 +816,10 @@ FinishRead(Source *source, BufferedFrame *frame)
 static BufferedFrame *
 NewFrame(Source *source, uint32 page)
 {
-	BlockNumber blkno = PipeannGraphBlock(source->map, source->layout, page);
-	BufferedFrame *frame;
+	BufferedFrame *frame = AllocFrame(source->layout->node_pages);
 
-	if (blkno == InvalidBlockNumber)
-		PipeannCorrupted(source->index, "has no graph page %u", page);
-	frame = AllocFrame(source->layout->node_pages);
 	dlist_push_tail(&source->frames, &frame->node);
-	frame->blkno = blkno;
+	frame->blkno = PipeannGraphBlock(&source->places, source->layout, page);
 	frame->frame.page = page;
 	frame->frame.user = NULL;
 	return frame;
@@ -959,12 +955,12 @@ CloseSource(void *arg)
 
 /*
  * Open a page source over an index's graph pages, of which graph_pages were given out
- * at least. layout and map must outlive it. It lives in CurrentMemoryContext and is
+ * at least. layout must outlive it. It lives in CurrentMemoryContext and is
  * closed when that is reset or deleted.
  */
 PipeannPageSource *
 PipeannSourceOpen(Relation index, const PipeannLayout *layout,
-				  const PipeannExtentMap *map, uint32 graph_pages,
+				  const PipeannPlaces *places, uint32 graph_pages,
 				  PipeannCounters *counters)
 {
 	Source	   *source = palloc0(sizeof(Source));
@@ -980,7 +976,7 @@ PipeannSourceOpen(Relation index, const PipeannLayout *layout,
 	source->source.counters = counters;
 	source->index = index;
 	source->layout = layout;
-	source->map = map;
+	source->places = *places;
 	source->graph_pages = graph_pages;
 	dlist_init(&source->owner.done);
 	source->owner.in_flight = &source->source.in_flight;

@@ -658,8 +658,8 @@ ReserveRead(void)
 }
 
 /*
- * Queue a read of blocks, all in one segment of the file, of which owner and
- * buffer are set. False if there is no descriptor to be had.
+ * Queue a read of blocks, of which owner and buffer are set: short if they cross the
+ * boundary of a segment of the file. False if there is no descriptor to be had.
  */
 bool
 PipeannReadQueue(PipeannRead *read, Relation index, BlockNumber blkno,
@@ -668,7 +668,6 @@ PipeannReadQueue(PipeannRead *read, Relation index, BlockNumber blkno,
 	BlockNumber first = blkno % (BlockNumber) RELSEG_SIZE;
 	bool		by_ring;
 
-	Assert(first + blocks <= RELSEG_SIZE);
 	ReserveRead();
 	by_ring = RingInUse();
 	read->file = PinFile(index, blkno / RELSEG_SIZE, by_ring);

@@ -734,7 +734,7 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	state->is_void = state->filter != NULL && state->filter->is_void;
 	state->exact = palloc(mul_size(PipeannFloats(l->storage, l->dim),
 								   sizeof(float)));
-	state->source = PipeannSourceOpen(scan->indexRelation, l, state->view.map,
+	state->source = PipeannSourceOpen(scan->indexRelation, l, &state->view.meta.places,
 									  state->view.meta.graph_pages,
 									  &state->counters);
 	/* all of it is wanted by each search */
@@ -841,7 +841,7 @@ LeaveToNext(const PipeannScan *state)
 	}
 	if (state->view.cache != NULL)
 		PipeannHotBringInWanted(index, &state->view.meta.layout,
-								state->view.map, &state->view.cache->hot,
+								&state->view.meta.places, &state->view.cache->hot,
 								PipeannSourceUses(state->source));
 }
 

@@ -106,8 +106,7 @@ MakeMap(const PipeannIndexView *view)
 
 		CHECK_FOR_INTERRUPTS();
 		buffer = PipeannReadBuffer(view->index,
-								   PipeannGraphBlock(view->map,
-													 &view->meta.layout, page),
+								   PipeannViewBlock(view, page),
 								   PIPEANN_GRAPH, BUFFER_LOCK_SHARE, true,
 								   strategy);
 		if (!PageIsNew(BufferGetPage(buffer)))

@@ -97,7 +97,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = CStringGetTextDatum(PipeannIsSparse(meta->layout.storage) ?
 									  psprintf("sparse%d", PipeannSparseRoom(meta->layout.storage)) :
 									  storage_names[meta->layout.storage]);
-	values[n++] = Int32GetDatum(meta->m);
+	values[n++] = Int32GetDatum(meta->layout.max_degree / 2);
 	values[n++] = Int32GetDatum(meta->ef_construction);
 	values[n++] = Int32GetDatum(meta->layout.pq_bytes);
 	values[n++] = Int64GetDatum((int64) meta->nodes);
@@ -120,7 +120,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = CStringGetTextDatum(PipeannDegreeText(meta));
 	values[n++] = Int64GetDatum(view.cache == NULL ? 0 :
 								PipeannHotCountPages(index, &meta->layout,
-													 view.map,
+													 &view.meta.places,
 													 &view.cache->hot));
 	nulls[n] = nulls[n + 1] = meta->built.processes == 0;
 	values[n++] = Int32GetDatum((int32) meta->built.processes);

@@ -174,7 +174,7 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	for (uint32 i = 0; i < pages; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		PipeannHotBringInPage(index, ranking.layout, view.map,
+		PipeannHotBringInPage(index, ranking.layout, &view.meta.places,
 							  view.cache == NULL ? NULL : &view.cache->hot,
 							  (uint32) ranking.ranks[i]);
 	}

@@ -6,7 +6,7 @@
 #ifndef PIPEANN_CODE_PAGES_H
 #define PIPEANN_CODE_PAGES_H
 
-#include "storage/slot.h"
+#include "storage/places.h"
 
 #include "storage/bufpage.h"
 
@@ -29,21 +29,9 @@ PipeannCodeBytes(const PipeannLayout *l)
 }
 
 /*
- * Codes of a code page. Those of the vectors come first, then the first bytes of
- * all attribute codes, the second bytes, and so on.
+ * On a code page the codes of vectors come first, then the first bytes of all attribute
+ * codes, the second bytes, and so on.
  */
-static inline uint32
-PipeannCodesPerPage(const PipeannLayout *l)
-{
-	return PIPEANN_PAYLOAD / PipeannCodeBytes(l);
-}
-
-/* Code pages for so many ids. */
-static inline uint32
-PipeannCodePages(const PipeannLayout *l, uint32 ids)
-{
-	return (ids + PipeannCodesPerPage(l) - 1) / PipeannCodesPerPage(l);
-}
 
 /* Where the bytes number `plane` of all attribute codes begin. */
 static inline Size
@@ -89,31 +77,44 @@ PipeannHistogramsBytes(const PipeannLayout *l)
 
 /* The number of pages for so many bytes. */
 static inline uint32
-PipeannStreamPages(Size length)
+PipeannPagesOf(Size length)
 {
-	return (length + PIPEANN_PAYLOAD - 1) / PIPEANN_PAYLOAD;
+	return (uint32) ((length + PIPEANN_PAYLOAD - 1) / PIPEANN_PAYLOAD);
 }
 
-/* Pages of a generation's codebook and histograms of attribute codes. */
-static inline uint32
-PipeannCodebookPages(const PipeannLayout *l)
+/* Neighbours that a node has at most in an entry graph. */
+#define PIPEANN_ENTRY_DEGREE 16
+
+/*
+ * The entry graph's serialised form: uint32 ids[count], uint16 nneighbors[count], padded
+ * to 4 bytes, uint32 neighbors[count][PIPEANN_ENTRY_DEGREE].
+ */
+static inline Size
+PipeannEntryGraphBytes(uint32 count)
 {
-	return PipeannStreamPages(PipeannCodebookBytes(l)) +
-		PipeannStreamPages(PipeannHistogramsBytes(l));
+	return add_size(add_size(mul_size(count, sizeof(uint32)),
+							 mul_size((count + 1) / 2, sizeof(uint32))),
+					mul_size(count, PIPEANN_ENTRY_DEGREE * sizeof(uint32)));
 }
 
-/* The first page of a generation's codebook, and of its histograms. */
+/* In a run: the first page of the histograms of attribute codes, of the entry graph. */
 static inline uint32
-PipeannCodebookFirst(const PipeannLayout *l, uint32 generation)
+PipeannHistogramsPage(const PipeannLayout *l)
 {
-	return generation % 2 * PipeannCodebookPages(l);
+	return PipeannPagesOf(PipeannCodebookBytes(l));
 }
 
 static inline uint32
-PipeannHistogramsFirst(const PipeannLayout *l, uint32 generation)
+PipeannEntryPage(const PipeannLayout *l)
 {
-	return PipeannCodebookFirst(l, generation) +
-		PipeannStreamPages(PipeannCodebookBytes(l));
+	return PipeannHistogramsPage(l) + PipeannPagesOf(PipeannHistogramsBytes(l));
+}
+
+/* Pages of a run with an entry graph of this many nodes. */
+static inline uint32
+PipeannRunPages(const PipeannLayout *l, uint32 entries)
+{
+	return PipeannEntryPage(l) + PipeannPagesOf(PipeannEntryGraphBytes(entries));
 }
 
 #endif							/* PIPEANN_CODE_PAGES_H */

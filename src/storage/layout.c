@@ -71,6 +71,7 @@ PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 	l->row_bytes = w.row_bytes;
 	l->pq_bytes = w.pq_bytes > 0 ? Min(w.pq_bytes, w.dim) :
 		PipeannPqAutoBytes(w.storage, w.dim);
+	l->pq_bytes = Min(l->pq_bytes, PIPEANN_PAYLOAD - PIPEANN_MAX_ATTRIBUTE_BYTES);
 
 	min_size = MinSlotSize(l);
 	if (min_size <= PIPEANN_PAYLOAD)
@@ -87,6 +88,7 @@ PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 	}
 	l->fill = Max(1, l->slots_per_page * fillfactor / 100);
 	SetOffsets(l);
+	PipeannSetAttributeBytes(l, 0);
 }
 
 /* Overflow slots for rows that do not fit the slots of nodes. */

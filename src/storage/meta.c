@@ -71,32 +71,45 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 							PIPEANN_MAX_ATTRIBUTE_BYTES : 0) ||
 		!WidthsAreRight(meta))
 		MetaError(index, "The bytes of attribute codes are out of range.");
-	want.attr_bytes = have->attr_bytes;
+	PipeannSetAttributeBytes(&want, have->attr_bytes);
 	if (memcmp(&want, have, sizeof(want)) != 0)
 		MetaError(index, "The page layout is inconsistent.");
+}
+
+/* Runs stand one behind the other, and the one in use has room for what is there. */
+static bool
+PlacesAreRight(const PipeannMeta *meta)
+{
+	const PipeannPlaces *places = &meta->places;
+	uint64		end = 1;
+
+	for (int i = 0; i < PIPEANN_RUNS; i++)
+	{
+		if (places->length[i] > 0 &&
+			(places->first[i] < end || (i > 0 && places->length[i - 1] == 0)))
+			return false;
+		if (places->length[i] > 0)
+			end = (uint64) places->first[i] + places->length[i];
+	}
+	return end <= MaxBlockNumber && places->run < PIPEANN_RUNS &&
+		((meta->flags & PIPEANN_META_HAS_CODES) == 0 ||
+		 PipeannRunPages(&meta->layout, meta->entry_count) <=
+		 places->length[places->run]);
 }
 
 static void
 CheckCounts(Relation index, const PipeannMeta *meta)
 {
 	const PipeannLayout *l = &meta->layout;
-	uint64		graph_capacity;
+	uint64		ids = (uint64) meta->graph_pages * l->slots_per_page;
 
-	if (meta->extents < 1 || meta->extents > MaxBlockNumber / PIPEANN_EXTENT_BLOCKS)
-		MetaError(index, "The number of extents is out of range.");
-	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
-		if (meta->kind_extents[kind] > meta->extents)
-			MetaError(index, "The number of extents is out of range.");
-
-	graph_capacity = (uint64) meta->kind_extents[PIPEANN_GRAPH] *
-		PipeannGraphPagesPerExtent(l);
-	if (meta->graph_pages > graph_capacity ||
-		(uint64) meta->graph_pages * l->slots_per_page >= PIPEANN_INVALID_ID)
+	if (ids >= PIPEANN_INVALID_ID)
 		MetaError(index, "The number of graph pages is out of range.");
-	if ((uint64) meta->entry_count >
-		(uint64) meta->graph_pages * l->slots_per_page ||
-		meta->entry_degree > 1024)
+	if (meta->entry_count > ids)
 		MetaError(index, "The entry graph is out of range.");
+	if (!PlacesAreRight(meta) ||
+		PipeannBlocksInUse(&meta->places, l, meta->graph_pages, true) > MaxBlockNumber)
+		MetaError(index, "The runs of pages are out of range.");
 }
 
 /*

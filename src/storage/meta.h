@@ -5,24 +5,9 @@
 #ifndef PIPEANN_META_H
 #define PIPEANN_META_H
 
-#include "base/pause.h"
 #include "storage/page.h"
 #include "access/generic_xlog.h"
 #include "datatype/timestamp.h"
-
-/* Fields of an entry of the extent map. */
-#define PIPEANN_MAP_ROOM 1400	/* in the metapage; tests use less of it */
-#ifdef PIPEANN_PAUSE_POINTS
-#define PIPEANN_MAP_INLINE ((uint32) pipeann_map_inline)
-#else
-#define PIPEANN_MAP_INLINE PIPEANN_MAP_ROOM
-#endif
-#define PIPEANN_MAP_EXTENTS 144
-#define PIPEANN_MAP_PER_PAGE (PIPEANN_PAYLOAD / sizeof(uint32))
-#define PIPEANN_EXTENT_ENTRY(kind, ordinal) \
-	(((uint32) (kind) << 28) | (uint32) (ordinal))
-#define PIPEANN_ENTRY_KIND(entry) ((entry) >> 28)
-#define PIPEANN_ENTRY_ORDINAL(entry) ((entry) & 0x0FFFFFFF)
 
 /* Length of the ring of code pages changed last, which caches follow. */
 #define PIPEANN_CHANGE_RING 256
@@ -96,29 +81,23 @@ typedef struct PipeannMeta
 	uint32		magic;
 	uint32		format;
 	PipeannLayout layout;
-	uint16		m;
 	uint16		ef_construction;
 	uint16		flags;
-	uint16		entry_degree;	/* neighbours of an entry graph node */
 	float		max_norm;		/* for inner product: of all vectors */
 	uint32		entry_count;	/* nodes of the entry graph */
 	uint64		build_id;		/* random; tells builds and generations of one
 								 * file apart */
 	uint32		generation;		/* of codes, codebook and entry graph */
-	uint32		entry_first;	/* first page of the entry graph */
 	uint64		trained_nodes;	/* nodes when this generation was trained */
 	float		code_error;		/* mean squared error of its codes then */
 	uint32		graph_pages;	/* ids are below this * slots_per_page */
 	uint32		code_pages;		/* code pages that were written */
 	uint64		nodes;			/* nodes written and not freed */
-	uint32		extents;		/* in the extent map */
-	uint32		kind_extents[PIPEANN_NUM_KINDS];	/* of each kind */
+	PipeannPlaces places;
 	uint32		entry_dead;		/* dead nodes that stay in the entry graph */
 	uint64		entry_changes;	/* changes of the entry graph's ids */
 	uint64		changes;		/* changes of code pages since the build */
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */
-	uint32		map_extents[PIPEANN_MAP_EXTENTS];	/* extents of kind MAP */
-	uint32		map[PIPEANN_MAP_ROOM];
 	PipeannDegree degree;		/* how m was chosen */
 	uint64		built_nodes;	/* nodes when the index was built */
 	uint64		came;			/* nodes inserted since */
@@ -179,7 +158,8 @@ PipeannMetaAbort(PipeannMetaUpdate *update)
 static inline void
 PipeannMetaInitPage(Page page, const PipeannMeta *meta)
 {
-	PipeannPageInit(page, PIPEANN_META);
+	PipeannPageInit(page, PIPEANN_META, 0);
+	PipeannPageFill(page, sizeof(PipeannMeta), true);
 	memcpy(PipeannPageGetMeta(page), meta, sizeof(PipeannMeta));
 	PipeannPageSeal(page, PIPEANN_METAPAGE);
 }

@@ -104,13 +104,13 @@ PageChecksum(const char *page, BlockNumber blkno)
 }
 
 /*
- * Make an empty page of a kind.
+ * Make an empty page of a kind, and of a generation or 0.
  *
  * The page has no hole, which generic WAL and log_newpage() would zero, until
  * PipeannPageFill() makes one.
  */
 void
-PipeannPageInit(Page page, PipeannKind kind)
+PipeannPageInit(Page page, PipeannKind kind, uint32 generation)
 {
 	PipeannPageOpaque *opaque;
 
@@ -119,6 +119,7 @@ PipeannPageInit(Page page, PipeannKind kind)
 	((PageHeader) page)->pd_upper = ((PageHeader) page)->pd_special;
 	opaque = PipeannPageGetOpaque(page);
 	opaque->kind = kind;
+	opaque->generation = (uint8) generation;
 	opaque->page_id = PIPEANN_PAGE_ID;
 }
 

@@ -13,41 +13,29 @@
 #include "utils/relcache.h"
 
 #define PIPEANN_MAGIC 0x70697065U	/* "pipe" */
-#define PIPEANN_FORMAT 1
+#define PIPEANN_FORMAT 2
 #define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
 
 #define PIPEANN_METAPAGE 0
-#define PIPEANN_EXTENT_BLOCKS ((BlockNumber) (1024 * 1024 / BLCKSZ))
-#define PIPEANN_EXTENT_USABLE (PIPEANN_EXTENT_BLOCKS - 1)
 
-/* Page and extent kinds. Stored on disk: never renumber. */
+/* The most blocks of a stripe: 512 kB. */
+#define PIPEANN_STRIPE_BLOCKS (512 * 1024 / BLCKSZ)
+
+/* Page kinds. Stored on disk: never renumber. */
 typedef enum PipeannKind
 {
 	PIPEANN_META = 1,			/* block 0 */
 	PIPEANN_GRAPH = 3,			/* nodes */
-	PIPEANN_CODES = 4,			/* PQ codes, by node id, of even generations */
-	PIPEANN_CODEBOOK = 5,		/* PQ centroids */
-	PIPEANN_ENTRY = 6,			/* entry graph */
-	PIPEANN_MAP = 7,			/* extent map past the metapage's part */
-	PIPEANN_CODES_ODD = 8		/* those of odd generations */
+	PIPEANN_CODES = 4,			/* PQ codes, by node id */
+	PIPEANN_CODEBOOK = 5,		/* PQ centroids, histograms of attribute codes */
+	PIPEANN_ENTRY = 5			/* entry graph */
 } PipeannKind;
-
-#define PIPEANN_NUM_KINDS 9
-
-/*
- * Searches use some codes while others are written. Codebooks and entry graphs, which
- * take few pages, share a kind and differ in their first page.
- */
-static inline PipeannKind
-PipeannCodesKind(uint32 generation)
-{
-	return generation % 2 == 0 ? PIPEANN_CODES : PIPEANN_CODES_ODD;
-}
 
 typedef struct PipeannPageOpaque
 {
 	uint32		checksum;
-	uint16		kind;
+	uint8		kind;
+	uint8		generation;		/* of what belongs to one, its lowest bits */
 	uint16		page_id;
 } PipeannPageOpaque;
 
@@ -82,8 +70,15 @@ PipeannPageFill(Page page, Size used, bool is_new)
 		header->pd_lower = lower;
 }
 
+/* Whether a page of codes, codebook or entry graph is of this generation. */
+static inline bool
+PipeannPageIsOf(Page page, uint32 generation)
+{
+	return PipeannPageGetOpaque(page)->generation == (uint8) generation;
+}
+
 /* page.c */
-extern void PipeannPageInit(Page page, PipeannKind kind);
+extern void PipeannPageInit(Page page, PipeannKind kind, uint32 generation);
 extern void PipeannPageSeal(Page page, BlockNumber blkno);
 extern bool PipeannPageIsSound(const char *page, BlockNumber blkno);
 extern bool PipeannPageIsValid(const char *page, BlockNumber blkno,

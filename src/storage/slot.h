@@ -98,6 +98,9 @@ typedef struct PipeannLayout
 	uint32		slot_size;
 	uint32		tids_offset;
 	uint32		vector_offset;
+	uint16		stripe_pages;	/* graph pages of a stripe (places.h) */
+	uint16		stripe_codes;	/* code pages of it */
+	uint32		codes_per_page;
 } PipeannLayout;
 
 /* Whether vectors are stored with less than they had. */

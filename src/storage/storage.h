@@ -8,7 +8,7 @@
 #ifndef PIPEANN_STORAGE_H
 #define PIPEANN_STORAGE_H
 
-#include "storage/extent.h"
+#include "storage/meta.h"
 
 #include "storage/itemptr.h"
 
@@ -78,6 +78,14 @@ typedef bool (*PipeannRowIsDead) (const PipeannRow *row, void *arg);
 /* Room for the elements of sparse vectors of which too few are known. */
 #define PIPEANN_SPARSE_UNKNOWN 128
 
+/* Set the length of attribute codes, which the sizes of stripes depend on. */
+static inline void
+PipeannSetAttributeBytes(PipeannLayout *l, int bytes)
+{
+	l->attr_bytes = (uint8) bytes;
+	PipeannStripesInit(l, PIPEANN_PAYLOAD, PIPEANN_STRIPE_BLOCKS);
+}
+
 /* layout.c */
 extern void PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 							  int fillfactor);
@@ -91,6 +99,21 @@ extern PipeannStorage PipeannLayoutRounding(const PipeannLayout *wanted,
 extern int	PipeannLayoutRowBytes(const PipeannLayout *l,
 								  const PipeannRowSizes *sizes);
 extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
+
+/* run.c */
+extern uint32 PipeannCountGraphPages(Relation index, const PipeannLayout *l,
+									 const PipeannPlaces *places,
+									 uint32 graph_pages);
+extern Buffer PipeannGetBlock(Relation index, BlockNumber blkno,
+							  ReadBufferMode mode);
+extern void PipeannWritePages(Relation index, BlockNumber first,
+							  PipeannKind kind, uint32 generation,
+							  const void *src, Size length, bool wal);
+extern bool PipeannRunRead(Relation index, BlockNumber first, PipeannKind kind,
+						   uint32 generation, void *dst, Size length);
+extern Buffer PipeannRunPut(Relation index, BlockNumber first,
+							PipeannKind kind, uint32 at, uint32 word,
+							GenericXLogState *state);
 
 /* rows.c */
 extern bool PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,

@@ -33,7 +33,7 @@ Prefetch(PipeannVacuum *v, uint32 page)
 	for (v->prefetched = Max(v->prefetched, page + 1); v->prefetched < end;
 		 v->prefetched++)
 		PrefetchBuffer(index, MAIN_FORKNUM,
-					   PipeannGraphBlock(v->view.map, &v->view.meta.layout,
+					   PipeannGraphBlock(&v->view.meta.places, &v->view.meta.layout,
 										 v->prefetched));
 }
 
@@ -44,8 +44,7 @@ Prefetch(PipeannVacuum *v, uint32 page)
 Buffer
 PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 {
-	BlockNumber blkno = PipeannGraphBlock(v->view.map, &v->view.meta.layout,
-										  page);
+	BlockNumber blkno = PipeannViewBlock(&v->view, page);
 
 	PipeannVacuumDelay();
 	PIPEANN_PAUSE("vacuum-page");

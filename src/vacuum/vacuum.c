@@ -479,13 +479,14 @@ FindHeir(EntryRepair *e, uint32 id)
 static void
 WriteEntry(PipeannVacuum *v, uint32 place, uint32 id)
 {
+	const PipeannMeta *meta = &v->view.meta;
 	PipeannMetaUpdate update;
 	Buffer		buffer;
 
 	PipeannMetaBegin(v->view.index, &update);
-	buffer = PipeannStreamPut(v->view.index, v->view.map, PIPEANN_ENTRY,
-							  v->view.meta.entry_first, place, id,
-							  update.state);
+	buffer = PipeannRunPut(v->view.index, PipeannRunBlock(&meta->places) +
+						   PipeannEntryPage(&meta->layout), PIPEANN_ENTRY,
+						   place, id, update.state);
 	update.meta->entry_changes++;
 	PipeannMetaEnd(&update);
 	UnlockReleaseBuffer(buffer);
@@ -700,9 +701,7 @@ ShrinkCodes(PipeannVacuum *v)
 			continue;
 		PipeannVacuumDelay();
 		if (PipeannNodeCodeMake(&node, id) &&
-			PipeannChangeAttributes(view, &view->meta.layout,
-									view->meta.generation, id,
-									PipeannNodeCodePut, &node) &&
+			PipeannChangeAttributes(view, id, PipeannNodeCodePut, &node) &&
 			(n == 0 || changed[n - 1] != page))
 			changed[n++] = page;
 	}

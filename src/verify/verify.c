@@ -2,7 +2,7 @@
  * verify.c
  *		pipeann_check(): checks the invariants of src/README, like amcheck.
  *
- * What is checked, in this order: blocks and the extent map; each slot by itself, its
+ * What is checked, in this order: blocks; each slot by itself, its
  * vector and code too; codebook and entry graph; neighbour lists. Rows are another
  * file's (rows.c).
  */
@@ -28,118 +28,69 @@
 #include "utils/snapmgr.h"
 #include "verify/verify.h"
 
-/* The extent map, and all blocks but those that sweeps read. */
-
-static void
-ReportBlock(const PipeannCheck *check, BlockNumber blkno, const char *what)
-{
-	PipeannCheckReport(check, PIPEANN_INVALID_ID,
-					   psprintf("block %u %s", blkno, what));
-}
+/* All blocks but those that sweeps read. */
 
 /*
- * Loading the map has checked that each kind's ordinals are complete. If there
- * are as many extents as ordinals, each extent is there once.
+ * The kind of a block that is no graph page. One that was of a former run or a longer
+ * entry graph, or has codes that nobody uses, may have any: 0.
  */
-static void
-CheckMap(const PipeannCheck *check)
+static PipeannKind
+KindAt(const PipeannMeta *meta, BlockNumber blkno)
 {
-	const PipeannMeta *meta = &check->view.meta;
-	PipeannExtentMap map;
-	uint64		sum = 0;
+	const PipeannPlaces *places = &meta->places;
+	uint32		page = blkno - PipeannRunBlock(places);
 
-	PipeannExtentMapLoad(check->view.index, meta, CurrentMemoryContext, &map);
-	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
-		sum += map.count[kind];
-	if (sum != meta->extents)
-		ReportBlock(check, PIPEANN_METAPAGE,
-					"has an extent map whose kinds do not add up");
-	/* others are spare */
-	for (uint32 i = 0; i < PipeannMapExtents(meta); i++)
-	{
-		bool		found = false;
-
-		for (uint32 j = 0; j < map.count[PIPEANN_MAP]; j++)
-			found |= map.extents[PIPEANN_MAP][j] == meta->map_extents[i];
-		if (!found)
-			ReportBlock(check, PIPEANN_METAPAGE,
-						"lists map extents that the map does not have");
-	}
-	PipeannExtentMapFree(&map);
+	if ((meta->flags & PIPEANN_META_HAS_CODES) == 0)
+		return 0;
+	if (page < PipeannEntryPage(&meta->layout))
+		return PIPEANN_CODEBOOK;
+	if (page < PipeannRunPages(&meta->layout, meta->entry_count))
+		return PIPEANN_ENTRY;
+	for (int i = 0; i < PIPEANN_RUNS; i++)
+		if (blkno - places->first[i] < places->length[i])
+			return 0;
+	return PIPEANN_CODES;
 }
 
-/*
- * Check the first block of an extent, or one left over at its end as graph pages have
- * several blocks: an extent that was another kind's, or another packing's, has there what
- * it had.
- */
+/* Check a block that is no graph page. */
 static void
-CheckUnused(const PipeannCheck *check, BlockNumber blkno, bool left_over)
+CheckBlock(const PipeannCheck *check, BlockNumber blkno)
 {
+	PipeannKind kind = KindAt(&check->view.meta, blkno);
 	Buffer		buffer = ReadBufferExtended(check->view.index, MAIN_FORKNUM,
 											blkno, RBM_NORMAL,
 											check->strategy);
 	Page		page = BufferGetPage(buffer);
-	bool		good;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	good = PageIsNew(page) ||
-		(left_over && PipeannPageIsSound((char *) page, blkno));
+	if (!PageIsNew(page) &&
+		!(kind == 0 && PipeannPageIsSound((char *) page, blkno)))
+		PipeannPageCheck(check->view.index, page, blkno, kind);
 	UnlockReleaseBuffer(buffer);
-	if (!good)
-		ReportBlock(check, blkno, "is not empty but belongs to no page");
-}
-
-/* Check an extent's blocks: pages of its kind, or empty. */
-static void
-CheckExtent(const PipeannCheck *check, PipeannKind kind, uint32 extent,
-			uint32 swept, uint32 usable, BlockNumber blocks)
-{
-	BlockNumber first = extent * PIPEANN_EXTENT_BLOCKS;
-
-	if (extent > 0 && first < blocks)
-		CheckUnused(check, first, false);
-	for (BlockNumber i = swept + 1;
-		 i < PIPEANN_EXTENT_BLOCKS && first + i < blocks; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (i <= usable)
-			UnlockReleaseBuffer(PipeannReadBuffer(check->view.index,
-												  first + i, kind,
-												  BUFFER_LOCK_SHARE, true,
-												  check->strategy));
-		else
-			CheckUnused(check, first + i, true);
-	}
 }
 
 /*
- * Check the extent map, and all blocks but those that sweeps read. Those that inserts
- * add meanwhile are left out.
+ * Check all blocks but those that sweeps read. Those that inserts add meanwhile are left
+ * out.
  */
 static void
 CheckOtherPages(const PipeannCheck *check)
 {
-	const PipeannIndexView *view = &check->view;
-	const PipeannLayout *l = &view->meta.layout;
-	BlockNumber blocks = RelationGetNumberOfBlocks(view->index);
-	uint32		per_extent = PipeannGraphPagesPerExtent(l);
+	const PipeannMeta *meta = &check->view.meta;
+	BlockNumber blocks = RelationGetNumberOfBlocks(check->view.index);
 
-	CheckMap(check);
-	for (int kind = 0; kind < PIPEANN_NUM_KINDS; kind++)
-		for (uint32 i = 0; i < view->map->count[kind]; i++)
+	for (BlockNumber blkno = PIPEANN_METAPAGE + 1; blkno < blocks; blkno++)
+	{
+		uint32		page = PipeannPageAt(&meta->places, &meta->layout, blkno);
+
+		if (page == PIPEANN_INVALID_ID)
 		{
-			uint32		extent = view->map->extents[kind][i];
-			uint32		from = Min(i * per_extent, check->pages);
-			uint32		swept = Min(check->pages - from, per_extent);
-
-			if (kind == PIPEANN_GRAPH)
-				CheckExtent(check, kind, extent, swept * l->node_pages,
-							per_extent * l->node_pages, blocks);
-			else
-				CheckExtent(check, kind, extent, 0, PIPEANN_EXTENT_USABLE,
-							blocks);
+			CHECK_FOR_INTERRUPTS();
+			CheckBlock(check, blkno);
 		}
+		else
+			blkno += meta->layout.node_pages - 1;
+	}
 }
 
 /* A node's aux value and code against its vector. */
@@ -283,13 +234,6 @@ IsCodeOf(const PipeannCheck *check, const Value *value, const float *x,
 	return true;
 }
 
-static BlockNumber
-CodesBlock(const PipeannIndexView *view, uint32 page)
-{
-	return PipeannPlainBlock(view->map,
-							 PipeannCodesKind(view->meta.generation), page);
-}
-
 /* The payload of a code's page, or NULL if that does not exist. */
 static const uint8 *
 PageOfCode(PipeannCheck *check, uint32 id)
@@ -297,17 +241,15 @@ PageOfCode(PipeannCheck *check, uint32 id)
 	const PipeannIndexView *view = &check->view;
 	uint32		per_page = PipeannCodesPerPage(&view->meta.layout);
 	uint32		page = id / per_page;
-	BlockNumber blkno = CodesBlock(view, page);
+	BlockNumber blkno = PipeannCodeBlock(&view->meta.places, &view->meta.layout, page);
 	Buffer		buffer;
 
 	if (page != check->code_page)
 	{
 		check->code_page = PIPEANN_INVALID_ID;
-		if (blkno == InvalidBlockNumber ||
-			blkno >= RelationGetNumberOfBlocks(view->index))
+		if (blkno >= RelationGetNumberOfBlocks(view->index))
 			return NULL;
-		buffer = PipeannReadBuffer(view->index, blkno,
-								   PipeannCodesKind(view->meta.generation),
+		buffer = PipeannReadBuffer(view->index, blkno, PIPEANN_CODES,
 								   BUFFER_LOCK_SHARE, true, check->strategy);
 		memcpy(check->codes, PipeannPagePayload(BufferGetPage(buffer)),
 			   PIPEANN_PAYLOAD);
@@ -333,7 +275,7 @@ CodeProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	if (!IsCodeOf(check, value, value->full, code) &&
 		!IsCodeOf(check, value, value->x, code))
 		return psprintf("does not have the code of its vector at block %u",
-						CodesBlock(view, check->code_page));
+						PipeannCodeBlock(&view->meta.places, l, check->code_page));
 	if (id >= view->codes.ncodes)
 		return "has no code in memory";
 	if (memcmp(code, PipeannCodeAt(&view->codes, id), l->pq_bytes) != 0)
@@ -344,7 +286,7 @@ CodeProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	if (check->attributes != NULL &&
 		!PipeannCheckCovers(check, id, slot, code + l->pq_bytes))
 		return psprintf("has an attribute code that does not cover its rows at block %u",
-						CodesBlock(view, check->code_page));
+						PipeannCodeBlock(&view->meta.places, l, check->code_page));
 	return NULL;
 }
 
@@ -560,12 +502,13 @@ static bool
 IsOnPages(const PipeannIndexView *view, PipeannKind kind, uint32 first,
 		  const void *memory, Size bytes)
 {
-	char	   *stream = PipeannAlloc(Max(bytes, 1));
+	char	   *content = PipeannAlloc(Max(bytes, 1));
 	bool		same;
 
-	PipeannStreamRead(view->index, view->map, kind, first, stream, bytes);
-	same = memcmp(stream, memory, bytes) == 0;
-	pfree(stream);
+	same = PipeannRunRead(view->index, PipeannRunBlock(&view->meta.places) + first,
+						  kind, view->meta.generation, content, bytes) &&
+		memcmp(content, memory, bytes) == 0;
+	pfree(content);
 	return same;
 }
 
@@ -577,8 +520,7 @@ CheckCodebook(const PipeannCheck *check)
 	const PipeannPq *pq = &view->codes.pq;
 	Size		count = PipeannPqCentroidCount(pq->dim);
 
-	if (!IsOnPages(view, PIPEANN_CODEBOOK,
-				   PipeannCodebookFirst(l, view->meta.generation), pq->centroids,
+	if (!IsOnPages(view, PIPEANN_CODEBOOK, 0, pq->centroids,
 				   mul_size(count, sizeof(float))))
 		PipeannCheckReport(check, PIPEANN_INVALID_ID,
 						   "the codebook in memory is not the one on pages");
@@ -586,8 +528,7 @@ CheckCodebook(const PipeannCheck *check)
 		if (!isfinite(pq->centroids[i]))
 			PipeannCheckReport(check, PIPEANN_INVALID_ID,
 							   "the codebook has an element that is not a finite number");
-	if (!IsOnPages(view, PIPEANN_CODEBOOK,
-				   PipeannHistogramsFirst(l, view->meta.generation),
+	if (!IsOnPages(view, PIPEANN_CODEBOOK, PipeannHistogramsPage(l),
 				   view->cache->histograms, PipeannHistogramsBytes(l)))
 		PipeannCheckReport(check, PIPEANN_INVALID_ID,
 						   "the histograms of attribute codes in memory are not those on pages");
@@ -599,9 +540,8 @@ EntryGraphIsSame(const PipeannIndexView *view)
 	const PipeannCodes *codes = &view->codes;
 
 	return codes->entry_count == view->meta.entry_count &&
-		IsOnPages(view, PIPEANN_ENTRY, view->meta.entry_first, codes->entry_ids,
-				  PipeannEntryGraphBytes(codes->entry_count,
-										 codes->entry_degree));
+		IsOnPages(view, PIPEANN_ENTRY, PipeannEntryPage(&view->meta.layout),
+				  codes->entry_ids, PipeannEntryGraphBytes(codes->entry_count));
 }
 
 /* An entry of the entry graph that is no node, or INVALID_ID. */

@@ -46,13 +46,13 @@ MOST_README, MOST_COLUMNS = 150, 100
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 48901,
-    "functions of pipeann.so that are not static": 491,
+    "lines of src/*/*.[ch]": 47695,
+    "functions of pipeann.so that are not static": 488,
     "headers of src/": 67,
-    "words of src/README": 16294,
-    "fields of PipeannSearch": 57,
+    "words of src/README": 15849,
+    "fields of PipeannSearch": 55,
     "fields of PipeannScan": 36,
-    "fields of PipeannMeta": 34,
+    "fields of PipeannMeta": 28,
 }
 # Functions whose parameters PostgreSQL has chosen.
 CALLBACKS = {"pipeanncostestimate", "pipeanninsert"}

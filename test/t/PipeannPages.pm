@@ -17,21 +17,19 @@ my $HEADER = 20;				# of a slot, before its neighbours
 our $INVALID = 0xFFFFFFFF;
 our ($USED, $EXT, $WIDE) = (1, 2, 4);
 
-# The file of an index of a server that does not run. A node must fit a page,
-# and the extents of graph pages stand in order, as a build makes them.
+# The file of an index of a server that does not run. A node must fit a page.
 sub new
 {
 	my ($class, $path) = @_;
 	my $self = bless { path => $path, bytes => slurp_file($path) }, $class;
-	my @layout = unpack 'S10L3', substr $self->{bytes}, $PAYLOAD + $META_LAYOUT, 32;
+	my @layout = unpack 'S10L3S2L', substr $self->{bytes}, $PAYLOAD + $META_LAYOUT, 40;
 
 	@$self{qw(dim max_degree inline_tids slots_per_page fill node_pages pq_bytes storage metric row_bytes
-		slot_size tids_offset vector_offset)} = @layout;
+		slot_size tids_offset vector_offset stripe_pages stripe_codes codes_per_page)} = @layout;
 	# two fields of a byte each, in the place of one
 	@$self{qw(attr_bytes metric)} = ($self->{metric} >> 8, $self->{metric} & 255);
 	die 'nodes of several pages' if $self->{node_pages} != 1;
-	$self->{graph} = [ map { my $extent = $_; map { $extent * 128 + $_ } 1 .. 127 }
-		grep { $_ * 128 + 1 < $self->blocks && $self->kind($_ * 128 + 1) == 3 } 0 .. $self->blocks / 128 ];
+	$self->{graph} = [ $self->of_kind(3) ];
 	return $self;
 }
 
@@ -84,7 +82,7 @@ sub contents
 
 # What stands in a page as its checksum, and its kind.
 sub sealed { my ($self, $block) = @_; return unpack 'L', substr $self->page($block), $BLOCK - 8, 4; }
-sub kind { my ($self, $block) = @_; return unpack 'S', substr $self->page($block), $BLOCK - 4, 2; }
+sub kind { my ($self, $block) = @_; return unpack 'C', substr $self->page($block), $BLOCK - 4, 1; }
 
 # Write bytes into a page and seal it.
 sub forge
@@ -156,11 +154,9 @@ sub set
 sub ids
 {
 	my ($self, $flags) = @_;
-	my $graph = $self->{graph};
-	my @pages = grep { $graph->[$_] < $self->blocks && $self->kind($graph->[$_]) == 3 } 0 .. $#$graph;
-	my @ids = map { my $first = $_ * $self->{slots_per_page}; $first .. $first + $self->{slots_per_page} - 1 } @pages;
+	my $last = @{ $self->{graph} } * $self->{slots_per_page} - 1;
 
-	return grep { ($self->slot($_)->{flags} & 3) == $flags } @ids;
+	return grep { ($self->slot($_)->{flags} & 3) == $flags } 0 .. $last;
 }
 
 sub nodes { my ($self) = @_; return $self->ids($USED); }
@@ -174,12 +170,12 @@ sub code
 {
 	my ($self, $id) = @_;
 	my $per_page = $self->codes_per_page;
-	my ($first) = $self->of_kind(4);
+	my @codes = $self->of_kind(4);
 
-	return ($first + int($id / $per_page), $PAYLOAD + $id % $per_page * $self->{pq_bytes});
+	return ($codes[ int($id / $per_page) ], $PAYLOAD + $id % $per_page * $self->{pq_bytes});
 }
 
-sub codes_per_page { my ($self) = @_; return int(($BLOCK - 24 - 8) / ($self->{pq_bytes} + $self->{attr_bytes})); }
+sub codes_per_page { my ($self) = @_; return $self->{codes_per_page}; }
 
 # Block and offset of a byte of a node's attribute code.
 sub attribute

@@ -4,8 +4,7 @@
 # failed or was killed nothing is left. Rows that come and go beside it are right. A replica
 # is told by an error where a snapshot is older than the index.
 #
-# The library with pause points has a setting for how long a minute is, and one by which most of an
-# extent map is on pages of its own.
+# The library with pause points has a setting for how long a minute is.
 
 use strict;
 use warnings;
@@ -24,7 +23,7 @@ my $KEY = 7011;
 my $MINUTE = 600;
 my $ROWS = 4400;
 my $node = make_node('reindex', init => { allows_streaming => 1 }, preload => 0, conf => join "\n",
-	'pipeann.auto_reindex = on', "pipeann.minute = $MINUTE", 'pipeann.map_inline = 2', 'log_min_messages = debug1', 'restart_after_crash = on',
+	'pipeann.auto_reindex = on', "pipeann.minute = $MINUTE", 'log_min_messages = debug1', 'restart_after_crash = on',
 	'max_parallel_maintenance_workers = 0', 'deadlock_timeout = 100ms', 'max_prepared_transactions = 2',
 	'dynamic_library_path = \'' . dirname($library) . ':$libdir\'');
 $node->safe_psql('postgres', 'CREATE DATABASE closed');

@@ -450,16 +450,15 @@ forged('entry graph', 'items', sub {
 }, 'node %1 at block \d+ is in the entry graph but is not a node');
 forged('page where none belongs', 'items', sub {
 	my ($pages) = @_;
-	$pages->forge(128, 0, $pages->page(1));
-	return;
-}, 'block 128 is not empty but belongs to no page');
+	my ($free) = grep { $pages->is_new($_) } 1 .. $pages->blocks - 1;
+	$pages->forge($free, 0, $pages->page(($pages->of_kind(3))[0]));
+	return $free;
+}, 'invalid page at block %1');
 forged('page of another kind', 'items', sub {
 	my ($pages) = @_;
-	my ($code) = $pages->of_kind(4);
-	my ($histogram) = $pages->of_kind(5);
-	my @codes = $pages->of_kind(4);
-	$pages->forge($codes[-1] + 1, 0, $pages->page($histogram));
-	return $codes[-1] + 1;
+	my ($free) = grep { $pages->is_new($_) } 1 .. $pages->blocks - 1;
+	$pages->forge($free, 0, $pages->page(($pages->of_kind(5))[0]));
+	return $free;
 }, 'invalid page at block %1');
 
 # Files of another format, by their magic number or by the format's: all that is done with
@@ -473,7 +472,7 @@ forged('page of another kind', 'items', sub {
 		. 'INSERT INTO parted SELECT id, v FROM items; CREATE INDEX ON parted USING pipeann (v vector_l2_ops) WITH (m = 8)');
 	my $path = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('$indexes[0]')");
 	my $search = 'SELECT id FROM parted ORDER BY v <-> (SELECT v FROM items WHERE id = 37) LIMIT 10';
-	for my $header ([ 0x50414E4E, 2 ], [ 0x70697065, 2 ])
+	for my $header ([ 0x50414E4E, 2 ], [ 0x70697065, 3 ])
 	{
 		$node->stop;
 		my $pages = PipeannPages->new($path);

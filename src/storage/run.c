@@ -1,0 +1,169 @@
+/*
+ * run.c
+ *		Growing the file, and contiguous pages of one kind.
+ */
+#include "storage/storage.h"
+
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+
+/* The file grows by so many blocks at a time; who else wants a block may come between. */
+#define BLOCKS_AT_A_TIME 16
+
+/* Extend the file with empty pages to so many blocks, if it has fewer. */
+static void
+ExtendFile(Relation index, BlockNumber blocks)
+{
+	while (RelationGetNumberOfBlocks(index) < blocks)
+	{
+		LockRelationForExtension(index, ExclusiveLock);
+		for (int i = 0; i < BLOCKS_AT_A_TIME &&
+			 RelationGetNumberOfBlocks(index) < blocks; i++)
+			ReleaseBuffer(ReadBuffer(index, P_NEW));
+		UnlockRelationForExtension(index, ExclusiveLock);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * Make sure that a block exists, and return it locked exclusively. mode is RBM_NORMAL,
+ * and the page new or initialised; or RBM_ZERO_AND_LOCK if all of it is to be written.
+ */
+Buffer
+PipeannGetBlock(Relation index, BlockNumber blkno, ReadBufferMode mode)
+{
+	Buffer		buffer;
+
+	ExtendFile(index, blkno + 1);
+	buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno, mode, NULL);
+	if (mode == RBM_NORMAL)
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	return buffer;
+}
+
+/* Whether the file ends before the end of a graph page. */
+static bool
+IsCutOff(const PipeannLayout *l, const PipeannPlaces *places, uint32 page,
+		 BlockNumber blocks)
+{
+	return PipeannGraphBlock(places, l, page) + l->node_pages > blocks;
+}
+
+/*
+ * The number of graph pages that exist in the file now, of graph_pages in the metapage:
+ * a crash after that was written may have left out the last one. Errors if more are
+ * missing.
+ */
+uint32
+PipeannCountGraphPages(Relation index, const PipeannLayout *l,
+					   const PipeannPlaces *places, uint32 graph_pages)
+{
+	BlockNumber blocks = RelationGetNumberOfBlocks(index);
+	uint32		count = graph_pages;
+
+	if (count > 0 && IsCutOff(l, places, count - 1, blocks))
+		count--;
+	if (count > 0 && IsCutOff(l, places, count - 1, blocks))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" has no block %u",
+						RelationGetRelationName(index),
+						PipeannGraphBlock(places, l, count - 1)),
+				 errdetail("The file has %u blocks, but nodes stand there.",
+						   blocks),
+				 errhint("Run REINDEX INDEX \"%s\".",
+						 RelationGetRelationName(index))));
+	return count;
+}
+
+/* Fill one page. In a build, without WAL, the page is only marked dirty. */
+static void
+WritePage(Relation index, BlockNumber blkno, PipeannKind kind,
+		  uint32 generation, const char *src, Size length, bool wal)
+{
+	Buffer		buffer = PipeannGetBlock(index, blkno, RBM_ZERO_AND_LOCK);
+	GenericXLogState *state = NULL;
+	Page		page = BufferGetPage(buffer);
+
+	if (wal)
+	{
+		state = GenericXLogStart(index);
+		page = GenericXLogRegisterBuffer(state, buffer,
+										 GENERIC_XLOG_FULL_IMAGE);
+	}
+	PipeannPageInit(page, kind, generation);
+	memcpy(PipeannPagePayload(page), src, length);
+	PipeannPageSeal(page, blkno);
+	if (wal)
+		GenericXLogFinish(state);
+	else
+		MarkBufferDirty(buffer);
+	UnlockReleaseBuffer(buffer);
+}
+
+/* Write length bytes to pages from block `first` on; WAL-logged if wal is set. */
+void
+PipeannWritePages(Relation index, BlockNumber first, PipeannKind kind,
+				  uint32 generation, const void *src, Size length, bool wal)
+{
+	const char *in = src;
+
+	for (BlockNumber blkno = first; length > 0; blkno++)
+	{
+		Size		part = Min(length, (Size) PIPEANN_PAYLOAD);
+
+		WritePage(index, blkno, kind, generation, in, part, wal);
+		in += part;
+		length -= part;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * Read length bytes from pages from block `first` on. False if one of them has become
+ * that of another generation.
+ */
+bool
+PipeannRunRead(Relation index, BlockNumber first, PipeannKind kind,
+			   uint32 generation, void *dst, Size length)
+{
+	char	   *out = dst;
+
+	for (BlockNumber blkno = first; length > 0; blkno++)
+	{
+		Buffer		buffer = PipeannReadBuffer(index, blkno, kind,
+											   BUFFER_LOCK_SHARE, false, NULL);
+		Page		page = BufferGetPage(buffer);
+		bool		same = PipeannPageIsOf(page, generation);
+		Size		part = Min(length, (Size) PIPEANN_PAYLOAD);
+
+		memcpy(out, PipeannPagePayload(page), part);
+		UnlockReleaseBuffer(buffer);
+		if (!same)
+			return false;
+		out += part;
+		length -= part;
+		CHECK_FOR_INTERRUPTS();
+	}
+	return true;
+}
+
+/*
+ * Change word number `at` of what stands in pages from block `first` on, as part of a
+ * WAL record; returns the page's buffer, to be unlocked when the record is finished.
+ */
+Buffer
+PipeannRunPut(Relation index, BlockNumber first, PipeannKind kind, uint32 at,
+			  uint32 word, GenericXLogState *state)
+{
+	uint32		per_page = PIPEANN_PAYLOAD / sizeof(uint32);
+	BlockNumber blkno = first + at / per_page;
+	Buffer		buffer = PipeannReadBuffer(index, blkno, kind,
+										   BUFFER_LOCK_EXCLUSIVE, false, NULL);
+	Page		page = GenericXLogRegisterBuffer(state, buffer, 0);
+
+	((uint32 *) PipeannPagePayload(page))[at % per_page] = word;
+	PipeannPageSeal(page, blkno);
+	return buffer;
+}
