@@ -488,13 +488,24 @@ ExactVector(VectorCache *cache, uint32 id, const PipeannSlot *slot)
 	return cache->bytes ? (const void *) AsBytes(cache, vector) : vector;
 }
 
-static inline void
-PrefetchCode(const PipeannIndexView *view, uint32 id)
+/* Have the codes of nodes fetched together that will be decoded. */
+static void
+FetchCodes(VectorCache *cache, const uint32 *ids, int n)
 {
-	if (view->cache == NULL || id >= view->codes.ncodes)
+	const PipeannCodes *codes = &cache->view->codes;
+	uint32		wanted[PG_UINT8_MAX];
+	const uint8 *found[PG_UINT8_MAX];
+	int			nwanted = 0;
+
+	if (cache->view->cache == NULL)
 		return;
-	for (int at = 0; at < view->codes.pq.nsubvectors; at += PIPEANN_CACHE_LINE)
-		__builtin_prefetch(PipeannCodeAt(&view->codes, id) + at);
+	for (int i = 0; i < n; i++)
+		if (ids[i] < codes->ncodes && FindVector(cache, ids[i]) == NULL)
+			wanted[nwanted++] = ids[i];
+	PipeannGatherCodes(codes, wanted, nwanted, found);
+	for (int i = 0; i < nwanted; i++)
+		for (int at = PIPEANN_CACHE_LINE; at < codes->pq.nsubvectors; at += PIPEANN_CACHE_LINE)
+			__builtin_prefetch(found[i] + at);
 }
 
 /*
@@ -546,8 +557,7 @@ PruneFullList(NewNode *node, bool forced, PipeannListChange *edge)
 	const void *self = ExactVector(node->cache, edge->target, target);
 	int			unknown = 0;
 
-	for (int i = 0; i < degree; i++)
-		PrefetchCode(node->view, target->neighbors[i]);
+	FetchCodes(node->cache, target->neighbors, degree);
 	(void) AddToSet(node, set, self, node->id);
 	for (int i = 0; i < degree; i++)
 		if (!AddToSet(node, set, self, target->neighbors[i]))
@@ -598,10 +608,13 @@ MeasureOthers(const NewNode *node, FullList *list)
 	const PipeannLinkSet *set = node->known;
 	const uint32 *neighbors = list->edge->seen->neighbors;
 	const void *self = EmbeddedOf(node->cache, node->id);
+	uint32		others[PG_UINT8_MAX];
+	int			nothers = 0;
 
 	for (int i = 0; i < list->edge->n; i++)
 		if (isinf(list->from_node[i]))
-			PrefetchCode(node->view, neighbors[i]);
+			others[nothers++] = neighbors[i];
+	FetchCodes(node->cache, others, nothers);
 	for (int i = 0; i < list->edge->n; i++)
 	{
 		const void *other = isinf(list->from_node[i]) ?

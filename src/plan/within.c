@@ -21,8 +21,9 @@
 #include "utils/memutils.h"
 #include "utils/selfuncs.h"
 
-/* Codes whose distances are computed, and how many together. */
+/* Codes whose distances are computed, fewer where each may be on a page of its own; and how many together. */
 #define SAMPLE 2048
+#define SAMPLE_READ 256
 #define BATCH 64
 
 /*
@@ -48,20 +49,22 @@ ShareWithin(Oid indexid, Datum query, double distance)
 	PipeannPeekView(&view, index);
 	if (view.cache != NULL && view.codes.ncodes > 0 && !PipeannIsSparse(l->storage))
 	{
+		int			sample = view.codes.loader == NULL ? SAMPLE : SAMPLE_READ;
 		float	   *x = palloc(mul_size(l->dim, sizeof(float)));
 		float	   *table = palloc(mul_size(view.codes.pq.nsubvectors * PIPEANN_CENTROIDS,
 											sizeof(float)));
 
 		PipeannQueryOf(l, PipeannDatumElements(l->type, query, l->dim), x);
 		PipeannPqTable(&view.codes.pq, l->metric, x, table);
-		for (; n < SAMPLE; n += BATCH)
+		for (; n < sample; n += BATCH)
 		{
+			uint32		ids[BATCH];
 			const uint8 *codes[BATCH];
 			float		keys[BATCH];
 
 			for (int i = 0; i < BATCH; i++)
-				codes[i] = PipeannCodeAt(&view.codes, (uint32)
-										 ((uint64) view.codes.ncodes * (n + i) / SAMPLE));
+				ids[i] = (uint32) ((uint64) view.codes.ncodes * (n + i) / sample);
+			PipeannGatherCodes(&view.codes, ids, BATCH, codes);
 			PipeannPqScan(&view.codes.pq, l->metric, table, codes, BATCH, keys);
 			/* all are within NaN */
 			for (int i = 0; i < BATCH; i++)

@@ -10,12 +10,44 @@
 #include "base/bits.h"
 #include "pq/pq.h"
 
+/* Codes that a loader is asked for at once at the most, and whose addresses stay valid. */
+#define PIPEANN_MOST_GATHERED 512
+
+/* What gets codes that are not in memory. Ids are below ncodes. */
+typedef struct PipeannCodeLoader PipeannCodeLoader;
+struct PipeannCodeLoader
+{
+	/* A node's code: in memory, or read. */
+	const uint8 *(*code) (PipeannCodeLoader *loader, uint32 id);
+
+	/* Byte number `plane` of its attribute code. */
+	const uint8 *(*attribute) (PipeannCodeLoader *loader, uint32 id,
+							   uint32 plane);
+
+	/* The codes of n nodes: those that are not in memory are read together. */
+	void		(*gather) (PipeannCodeLoader *loader, const uint32 *ids, int n,
+						   const uint8 **codes);
+
+	/*
+	 * Whether a block's codes are all in memory, up to the next call of this, so that
+	 * an attribute's byte of its first node is followed by those of the others. They
+	 * may be read for it.
+	 */
+	bool		(*has_block) (PipeannCodeLoader *loader, uint32 first);
+
+	/* n nodes will be gone through soon. */
+	void		(*prefetch) (PipeannCodeLoader *loader, uint32 first, uint32 n);
+
+	uint64		reads;			/* code pages read, from buffers or disk */
+};
+
 /* What is known of the nodes without reading them. */
 typedef struct PipeannCodes
 {
 	PipeannPq	pq;
 	uint32		ncodes;			/* ids that codes cover */
 	uint32		attr_bytes;		/* of attribute codes, beside the codes */
+	PipeannCodeLoader *loader;	/* NULL: all codes are in memory, in chunks[] */
 	uint8	   *const *chunks;
 	int			chunk_shift;	/* log2 of the codes in a chunk */
 	uint32		entry_count;
@@ -25,21 +57,52 @@ typedef struct PipeannCodes
 	const uint32 *entry_neighbors;	/* [entry_count][entry_degree] */
 } PipeannCodes;
 
+/* Where a node's code is if all are in memory. */
 static inline const uint8 *
-PipeannCodeAt(const PipeannCodes *codes, uint32 id)
+PipeannCodeInMemory(const PipeannCodes *codes, uint32 id)
 {
 	return codes->chunks[id >> codes->chunk_shift] +
 		PipeannCodeOffset(id & ((1U << codes->chunk_shift) - 1),
 						  codes->pq.nsubvectors, codes->attr_bytes);
 }
 
+static inline const uint8 *
+PipeannCodeAt(const PipeannCodes *codes, uint32 id)
+{
+	if (likely(codes->loader == NULL))
+		return PipeannCodeInMemory(codes, id);
+	return codes->loader->code(codes->loader, id);
+}
+
 /*
- * Byte number `plane` of a node's attribute code, followed by that of the nodes
- * behind it to the end of the block.
+ * The codes of n nodes, PIPEANN_MOST_GATHERED at the most. The processor is told of
+ * those in memory: it may fetch them while others are looked up.
+ */
+static inline void
+PipeannGatherCodes(const PipeannCodes *codes, const uint32 *ids, int n,
+				   const uint8 **out)
+{
+	if (codes->loader != NULL)
+	{
+		codes->loader->gather(codes->loader, ids, n, out);
+		return;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		out[i] = PipeannCodeInMemory(codes, ids[i]);
+		__builtin_prefetch(out[i]);
+	}
+}
+
+/*
+ * Byte number `plane` of a node's attribute code; of one in memory followed by that
+ * of the nodes behind it to the end of the block.
  */
 static inline const uint8 *
 PipeannAttributeAt(const PipeannCodes *codes, uint32 id, uint32 plane)
 {
+	if (unlikely(codes->loader != NULL))
+		return codes->loader->attribute(codes->loader, id, plane);
 	return codes->chunks[id >> codes->chunk_shift] +
 		PipeannAttributeOffset(id & ((1U << codes->chunk_shift) - 1),
 							   codes->pq.nsubvectors, codes->attr_bytes, plane);

@@ -6,8 +6,9 @@
 
 #include "distance/distance.h"
 
-/* A sample is so many runs of 64 codes. */
+/* A sample is N runs of 64 codes; fewer where each may have to be read. */
 #define SAMPLE_RUNS 64
+#define SAMPLE_RUNS_READ 16
 
 /*
  * Bytes of a run that the processor is told of beforehand: then it sees by itself how
@@ -171,10 +172,27 @@ LeaveOutBehind(uint64 *mask, int n, uint32 end)
 		mask[i] = 0;
 }
 
+/* Of codes that are not in memory only those are looked at whose turn it is. */
+static void
+PassingOneByOne(const PipeannCodes *codes, const PipeannCodeFilter *filter,
+				uint32 first, int n, uint64 *mask)
+{
+	memset(mask, 0, n / 8);
+	for (uint32 i = 0; i < Min((uint32) n, codes->ncodes - first); i++)
+		if (PipeannCodePasses(codes, filter, first + i))
+			mask[i / 64] |= (uint64) 1 << i % 64;
+}
+
 void
 PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 			   uint32 first, int n, uint64 *mask)
 {
+	if (codes->loader != NULL &&
+		(n < (int) PIPEANN_CODE_BLOCK || !codes->loader->has_block(codes->loader, first)))
+	{
+		PassingOneByOne(codes, filter, first, n, mask);
+		return;
+	}
 	memset(mask, 0xFF, n / 8);
 	for (const PipeannCodeColumn *column = filter->columns;
 		 column < filter->columns + filter->n; column++)
@@ -192,7 +210,8 @@ PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 }
 
 /*
- * Have the processor fetch what will be looked at of a block, if there is one.
+ * Have fetched what will be looked at of a block, if there is one: by the processor
+ * from memory, or else by the loader.
  *
  * Each byte of a block is a run of its own.
  */
@@ -202,6 +221,12 @@ PipeannPrefetchBlock(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 {
 	if (first >= codes->ncodes)
 		return;
+	if (codes->loader != NULL)
+	{
+		codes->loader->prefetch(codes->loader, first,
+								Min(PIPEANN_CODE_BLOCK, codes->ncodes - first));
+		return;
+	}
 	for (int i = 0; i < filter->n; i++)
 	{
 		const PipeannCodeColumn *column = &filter->columns[i];
@@ -222,7 +247,7 @@ double
 PipeannSharePassing(const PipeannCodes *codes, const PipeannCodeFilter *filter)
 {
 	uint32		words = (codes->ncodes + 63) / 64;
-	uint32		runs = Min(words, SAMPLE_RUNS);
+	uint32		runs = Min(words, codes->loader == NULL ? SAMPLE_RUNS : SAMPLE_RUNS_READ);
 	uint32		passing = 0;
 
 	for (uint32 i = 0; i < runs; i++)

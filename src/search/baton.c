@@ -44,7 +44,7 @@ PipeannSearchTakeIds(PipeannSearch *search, const char *ids, uint32 n)
 			PipeannBatchToPool(search, batch);
 			batch = 0;
 		}
-		batch = PipeannBatchAdd(search, batch, id);
+		batch = PipeannBatchAdd(search, batch, &id, 1);
 	}
 	PipeannBatchToPool(search, batch);
 }

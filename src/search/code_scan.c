@@ -93,8 +93,8 @@ LeastRest(const PipeannSearch *search)
 }
 
 /*
- * Add a batch, codes[] of ids[]. Always the same two parts are added up, so that a
- * node's distance is the same each time.
+ * Add a batch. Always the same two parts are added up, so that a node's distance is the
+ * same each time.
  */
 static void
 AddBatch(PipeannSearch *search, Batch *batch)
@@ -116,6 +116,8 @@ AddBatch(PipeannSearch *search, Batch *batch)
 		order->least_rest = search->codes->pq.bits ? 0 : LeastRest(search);
 		order->has_rest = true;
 	}
+	if (search->codes->loader != NULL)
+		PipeannGatherCodes(search->codes, ids, n, codes);
 	search->counters->code_distances += n;
 	order->passing += n;
 	if (search->codes->pq.bits)
@@ -144,8 +146,11 @@ static inline void
 Collect(PipeannSearch *search, Batch *batch, uint32 id)
 {
 	batch->ids[batch->n] = id;
-	batch->codes[batch->n] = PipeannCodeAt(search->codes, id);
-	__builtin_prefetch(batch->codes[batch->n]);
+	if (search->codes->loader == NULL)
+	{
+		batch->codes[batch->n] = PipeannCodeInMemory(search->codes, id);
+		__builtin_prefetch(batch->codes[batch->n]);
+	}
 	if (++batch->n < BATCH)
 		return;
 	AddBatch(search, batch);
@@ -180,12 +185,15 @@ CollectPassing(PipeannSearch *search, Batch *batch)
 static void
 CollectAll(PipeannSearch *search, Batch *batch, uint32 n)
 {
+	const PipeannCodes *codes = search->codes;
 	const uint32 *given = search->params.wanted_nodes;
 
 	for (uint32 i = 0; i < n; i++)
 	{
 		if (batch->n == 0)
 			CHECK_FOR_INTERRUPTS();
+		if (codes->loader != NULL && given == NULL && i % PIPEANN_CODE_BLOCK == 0)
+			codes->loader->prefetch(codes->loader, i, Min(n - i, PIPEANN_CODE_BLOCK));
 		Collect(search, batch, given != NULL ? given[i] : i);
 	}
 }

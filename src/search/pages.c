@@ -40,8 +40,16 @@ Takes(PipeannSearch *search, uint32 id, float dist, bool *matches)
 static inline void
 MeasureBatch(PipeannSearch *search, int n)
 {
-	PipeannPqScan(&search->codes->pq, search->layout->metric, search->table,
-				  search->batch_codes, n, search->batch_dists);
+	for (int i = 0; i < n; i += PIPEANN_MOST_GATHERED)
+	{
+		int			count = Min(n - i, PIPEANN_MOST_GATHERED);
+
+		if (search->codes->loader != NULL)
+			PipeannGatherCodes(search->codes, search->batch_ids + i, count,
+							   search->batch_codes + i);
+		PipeannPqScan(&search->codes->pq, search->layout->metric, search->table,
+					  search->batch_codes + i, count, search->batch_dists + i);
+	}
 	search->counters->code_distances += n;
 }
 
@@ -96,8 +104,8 @@ PipeannAddEntryPages(PipeannSearch *search)
 			PipeannBatchToPool(search, n);
 			n = 0;
 		}
-		for (uint32 j = 0; j < l->fill; j++)
-			n = PipeannBatchAdd(search, n, first + j);
+		for (uint32 id = first; id < first + l->fill; id++)
+			n = PipeannBatchAdd(search, n, &id, 1);
 	}
 	PipeannBatchToPool(search, n);
 	search->nentry_pages = 0;
@@ -219,7 +227,7 @@ ScorePage(PipeannSearch *search, uint32 page, const char *nodes, uint64 scored,
 		if (PipeannIsWanted(search, id, slot))
 			(void) PipeannScoreSlot(search, id, slot, true);
 		if (join && !PipeannIsPoorlyCoded(l, slot))
-			n = PipeannBatchAdd(search, n, id);
+			n = PipeannBatchAdd(search, n, &id, 1);
 	}
 	if (join)
 		PipeannBatchToPool(search, n);

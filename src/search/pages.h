@@ -9,20 +9,36 @@
 
 #include "search/state.h"
 
-/*
- * Put a node in the batch if it was not visited before; returns the new length.
- * About every other neighbour was, so that this is no branch: the place of one
- * that was goes to the next. There is room for all that are looked at.
- */
 static inline int
-PipeannBatchAdd(PipeannSearch *search, int n, uint32 id)
+PipeannBatchAddOne(PipeannSearch *search, int n, uint32 id, bool in_memory)
 {
 	if (id >= search->codes->ncodes)
 		return n;
 	search->batch_ids[n] = id;
-	search->batch_codes[n] = PipeannCodeAt(search->codes, id);
-	__builtin_prefetch(search->batch_codes[n]);
+	if (in_memory)
+	{
+		search->batch_codes[n] = PipeannCodeInMemory(search->codes, id);
+		__builtin_prefetch(search->batch_codes[n]);
+	}
 	return n + PipeannIdSetAdd(&search->visited, id);
+}
+
+/*
+ * Put nodes in the batch that were not visited before; returns the new length.
+ * About every other neighbour was, so that this is no branch: the place of one
+ * that was goes to the next. There is room for all that are looked at. Codes that
+ * may not be in memory are gathered when the batch is measured.
+ */
+static inline int
+PipeannBatchAdd(PipeannSearch *search, int n, const uint32 *ids, int count)
+{
+	if (likely(search->codes->loader == NULL))
+		for (int i = 0; i < count; i++)
+			n = PipeannBatchAddOne(search, n, ids[i], true);
+	else
+		for (int i = 0; i < count; i++)
+			n = PipeannBatchAddOne(search, n, ids[i], false);
+	return n;
 }
 
 /* Whether a live node may be a result. */

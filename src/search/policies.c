@@ -26,7 +26,6 @@ ExploreToBatch(PipeannSearch *search, int position, int n)
 	const PipeannCandidate *item = &search->pool.items[position];
 	PipeannPageRef *ref = &search->refs[item->ref];
 	const PipeannSlot *slot;
-	int			degree;
 
 	PipeannPoolSetExplored(&search->pool, position);
 	search->counters->nodes_explored++;
@@ -36,10 +35,7 @@ ExploreToBatch(PipeannSearch *search, int position, int n)
 	if (PipeannSlotIsLive(slot))
 		PipeannNoteExplored(search, ref, item, slot);
 
-	degree = PipeannSlotDegree(l, slot);
-	for (int i = 0; i < degree; i++)
-		n = PipeannBatchAdd(search, n, slot->neighbors[i]);
-	return n;
+	return PipeannBatchAdd(search, n, slot->neighbors, PipeannSlotDegree(l, slot));
 }
 
 /* Make the neighbours of a candidate whose page is at hand candidates. */

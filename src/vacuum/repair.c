@@ -255,14 +255,15 @@ RankCandidates(Repair *r)
 		}
 	else
 	{
-		for (int i = 0; i < r->ncand; i++)
-		{
-			r->codes[i] = PipeannCodeAt(codes, r->cand[i]);
-			__builtin_prefetch(r->codes[i]);
-		}
 		PipeannPqTable(&codes->pq, metric, r->self, r->table);
-		PipeannPqScan(&codes->pq, metric, r->table, r->codes, r->ncand,
-					  r->code_dists);
+		for (int i = 0; i < r->ncand; i += PIPEANN_MOST_GATHERED)
+		{
+			int			n = Min(r->ncand - i, PIPEANN_MOST_GATHERED);
+
+			PipeannGatherCodes(codes, r->cand + i, n, r->codes);
+			PipeannPqScan(&codes->pq, metric, r->table, r->codes, n,
+						  r->code_dists + i);
+		}
 		for (int i = 0; i < r->ncand; i++)
 			r->near[i] = PipeannKeyMake(r->code_dists[i], r->cand[i]);
 	}
