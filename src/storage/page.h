@@ -28,7 +28,7 @@ typedef enum PipeannKind
 	PIPEANN_GRAPH = 3,			/* nodes */
 	PIPEANN_CODES = 4,			/* PQ codes, by node id */
 	PIPEANN_CODEBOOK = 5,		/* PQ centroids, histograms of attribute codes */
-	PIPEANN_ENTRY = 5			/* entry graph */
+	PIPEANN_ENTRY = 6			/* entry graph */
 } PipeannKind;
 
 typedef struct PipeannPageOpaque

@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $BLOCK = 8192;
-my $ROWS = 18;				# all in the first stripe
+my $ROWS = 12;				# all in the first stripe
 my $node = make_node('unwritten', conf => 'autovacuum = off');
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
@@ -41,7 +41,7 @@ sub lose
 	return;
 }
 
-for my $case ([ 100, 0 ], [ 100, 1 ], [ 5000, 0 ], [ 5000, 1 ])
+for my $case ([ 200, 0 ], [ 200, 1 ], [ 5000, 0 ], [ 5000, 1 ])
 {
 	my ($dim, $cut) = @$case;
 	my $table = "t${dim}_$cut";
