@@ -441,25 +441,31 @@ SwapWithFirst(uint32 position, uint32 medoid)
 }
 
 static void
-SerializeEntryGraph(const PipeannNodes *nodes, const uint32 *sample,
-					const PipeannGraph *graph, char *stream)
+SerializeEntryGraph(const PipeannCoding *k, const PipeannNodes *nodes,
+					const uint32 *sample, const PipeannGraph *graph, char *stream)
 {
 	uint32		n = graph->n;
 	uint32	   *ids = (uint32 *) stream;
 	uint16	   *degrees = (uint16 *) (ids + n);
 	uint32	   *neighbors = (uint32 *) (degrees + (n + 1) / 2 * 2);
+	uint8	   *codes = (uint8 *) stream + PipeannEntryCodesOffset(n);
+	float	   *x = PipeannArray(float, k->pq.dim);
 
 	for (uint32 i = 0; i < n; i++)
 	{
 		uint32		from = SwapWithFirst(i, graph->medoid);
 		const uint32 *list = PipeannNeighbors(graph, from);
+		uint32		node = sample != NULL ? sample[from] : from;
 
-		ids[i] = nodes->id_of_node[sample != NULL ? sample[from] : from];
+		ids[i] = nodes->id_of_node[node];
+		CodingVector(&nodes->vectors, node, x);
+		(void) PipeannPqEncode(&k->pq, x, codes + (Size) i * k->pq.nsubvectors);
 		degrees[i] = Min(graph->degree[from], PIPEANN_ENTRY_DEGREE);
 		for (int j = 0; j < degrees[i]; j++)
 			neighbors[(Size) i * PIPEANN_ENTRY_DEGREE + j] =
 				SwapWithFirst(list[j], graph->medoid);
 	}
+	pfree(x);
 }
 
 /*
@@ -472,13 +478,13 @@ PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k,
 {
 	PipeannGraph *graph = PipeannEntryGraphBuild(team, &nodes->near, sample,
 												 n, PIPEANN_ENTRY_DEGREE, SEED);
-	Size		bytes = PipeannEntryGraphBytes(n);
+	Size		bytes = PipeannEntryGraphBytes(&k->layout, n);
 	char	   *content = PipeannTeamAlloc(team, bytes);
 
 	k->entry_count = n;
 	if (PipeannTeamLeads(team))
 	{
-		SerializeEntryGraph(nodes, sample, graph, content);
+		SerializeEntryGraph(k, nodes, sample, graph, content);
 		PipeannWritePages(k->index, PipeannRunBlock(&k->places) +
 						  PipeannEntryPage(&k->layout), PIPEANN_ENTRY,
 						  k->generation, content, bytes, k->wal);

@@ -1,84 +1,48 @@
 /*
  * cache.c
- *		Giving out caches, shared ones and private copies, and bringing them up to
+ *		Giving out caches, shared ones and a backend's own, and bringing them up to
  *		date; settings.
  *
  * An attachment refers to its entry only while a PipeannCache is in use, so that the
- * cache may be evicted between scans. One that is no longer good for new scans (its
+ * cache may be dropped between scans. One that is no longer good for new scans (its
  * cache was dropped, its index rebuilt) leaves the hash table at once and is freed when
  * its last user releases it.
  */
 #include "cache/registry.h"
 
 #include "access/xact.h"
-#include "base/huge.h"
 #include "base/pause.h"
-#include "port/pg_bitutils.h"
 #include "storage/ipc.h"
-#include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
-#include "utils/lsyscache.h"
 
-/* ---------- a cache's parts in memory ---------- */
+/* ---------- a root's parts in memory ---------- */
 
-#define SMALLEST_CAPACITY 1024
-#define GROWTH_FRACTION 8
+/* An index may grow by this factor, and to this many nodes, before it needs another root. */
+#define GROWTH 4
+#define LEAST_IDS (1U << 20)
 
+/* Ids that a root has chunks and states of pages for. */
 static uint32
-ChunksToNodes(uint32 chunks)
+RootIds(uint32 ids)
 {
-	return Min((uint64) chunks * PIPEANN_CHUNK_NODES, PG_UINT32_MAX);
+	uint64		room = Max((uint64) ids * GROWTH, LEAST_IDS);
+
+	return (uint32) Min(TYPEALIGN(PIPEANN_CHUNK_NODES, room),
+						PG_UINT32_MAX - PIPEANN_CHUNK_NODES + 1);
 }
 
-static uint32
-NodesToChunks(uint32 nodes)
-{
-	return nodes / PIPEANN_CHUNK_NODES +
-		(nodes % PIPEANN_CHUNK_NODES != 0 ? 1 : 0);
-}
-
-/* Nodes to have room for: full chunks, or less in an index smaller than one. */
-static uint32
-CodeCapacity(uint32 ids)
-{
-	return ids > PIPEANN_CHUNK_NODES ? ChunksToNodes(NodesToChunks(ids)) :
-		pg_nextpower2_32(Max(ids, SMALLEST_CAPACITY));
-}
-
-/*
- * Where the codes of new ids go: to a larger first chunk, or to more chunks, in
- * larger steps the larger the index is, so that there are few segments.
- */
-static void
-PlanGrowth(uint32 capacity, uint32 ids, uint32 *first, uint32 *nodes)
-{
-	uint32		chunks;
-
-	if (capacity < PIPEANN_CHUNK_NODES)
-	{
-		*first = 0;
-		*nodes = CodeCapacity(ids);
-		return;
-	}
-	chunks = Max(NodesToChunks(ids - capacity),
-				 capacity / PIPEANN_CHUNK_NODES / GROWTH_FRACTION);
-	*first = capacity;
-	*nodes = Min(ChunksToNodes(chunks), PG_UINT32_MAX - capacity);
-}
-
-/*
- * Sets the offsets in *plan; returns the first segment's size, for *nodes
- * codes.
- */
+/* Sets what *plan tells of a root; returns its size. */
 static Size
-PlanCache(const PipeannMeta *meta, PipeannCacheHeader *plan, uint32 *nodes)
+PlanRoot(const PipeannMeta *meta, PipeannCacheHeader *plan)
 {
 	const PipeannLayout *l = &meta->layout;
 	Size		size = CACHELINEALIGN(sizeof(PipeannCacheHeader));
 
 	memset(plan, 0, sizeof(*plan));
+	plan->ids = RootIds(PipeannMetaIds(meta));
+	plan->chunk_pages = PipeannChunkPages(l);
 	plan->hints = size;
 	size = CACHELINEALIGN(add_size(size, PipeannHintsSize(meta)));
 	plan->centroids = size;
@@ -91,18 +55,32 @@ PlanCache(const PipeannMeta *meta, PipeannCacheHeader *plan, uint32 *nodes)
 	plan->histograms = size;
 	size = add_size(size, PipeannHistogramsBytes(l));
 	plan->entry_graph = size;
-	size = add_size(size, PipeannEntryGraphBytes(meta->entry_count));
-	size = CACHELINEALIGN(size);
-	plan->codes = size;
-	*nodes = CodeCapacity(PipeannMetaIds(meta));
-	return add_size(size, mul_size(*nodes, PipeannCodeBytes(l)));
+	size = CACHELINEALIGN(add_size(size, PipeannEntryGraphBytes(l, meta->entry_count)));
+	plan->chunks = size;
+	size = add_size(size, mul_size(plan->ids / PIPEANN_CHUNK_NODES,
+								   sizeof(pg_atomic_uint64)));
+	plan->pages = size;
+	return add_size(size, mul_size(PipeannCodePages(l, plan->ids),
+								   sizeof(pg_atomic_uint32)));
 }
 
-/* A part of a cache's first segment. */
-static void *
-HeaderAt(PipeannCacheHeader *header, Size offset)
+/* Set up a new root; nothing is in memory yet but what load.c puts there. */
+static void
+InitRoot(PipeannCacheHeader *header, const PipeannCacheHeader *plan, const PipeannMeta *meta)
 {
-	return (char *) header + offset;
+	pg_atomic_uint64 *chunks = PipeannRootAt(header, plan->chunks);
+	pg_atomic_uint32 *pages = PipeannRootAt(header, plan->pages);
+
+	*header = *plan;
+	pg_atomic_init_u64(&header->complete, 0);
+	pg_atomic_init_u64(&header->kept, 0);
+	pg_atomic_init_u64(&header->row_map, PIPEANN_NOWHERE);
+	pg_atomic_init_u64(&header->row_map_pages, 0);
+	for (uint32 i = 0; i < plan->ids / PIPEANN_CHUNK_NODES; i++)
+		pg_atomic_init_u64(&chunks[i], PIPEANN_NOWHERE);
+	for (uint32 i = 0; i < PipeannCodePages(&meta->layout, plan->ids); i++)
+		pg_atomic_init_u32(&pages[i], 0);
+	PipeannHintsInit(PipeannRootAt(header, plan->hints), meta);
 }
 
 /* ---------- attachments ---------- */
@@ -118,7 +96,6 @@ typedef struct AttachmentSlot
 
 static HTAB *slots = NULL;
 static dlist_head attachments = DLIST_STATIC_INIT(attachments);
-static bool exiting = false;
 static int	sweeps_due = 0;
 static TimestampTz invalidated_at = 0;
 
@@ -131,7 +108,6 @@ LetGoAtExit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 {
 	dlist_iter	iter;
 
-	exiting = true;
 	dlist_foreach(iter, &attachments)
 		PipeannRegistryLetGo(dlist_container(PipeannAttachment, node,
 											 iter.cur));
@@ -196,9 +172,6 @@ Free(PipeannAttachment *attachment)
 		dlist_container(PipeannCache, node,
 						dlist_pop_head_node(&attachment->idle))->attachment = NULL;
 	PipeannRegistryLetGo(attachment);
-	for (uint32 i = 0; i < attachment->nmappings && !exiting; i++)
-		if (attachment->mappings[i].dsm != NULL)
-			dsm_detach(attachment->mappings[i].dsm);
 	dlist_delete(&attachment->node);
 	MemoryContextDelete(attachment->context);
 }
@@ -261,7 +234,7 @@ IsOfCache(Oid relid)
 	dlist_foreach(iter, &attachments)
 		if (dlist_container(PipeannAttachment, node, iter.cur)->relid == relid)
 			return true;
-	for (int i = 0; pipeann_control != NULL && i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+	for (uint32 i = 0; pipeann_control != NULL && i < pipeann_control->hot.n; i++)
 		if (pipeann_control->entries[i].relid == relid)
 			return true;
 	return false;
@@ -302,104 +275,16 @@ SweepIfDue(void)
 	frees_seen = frees;
 }
 
-/* ---------- memory of a cache ---------- */
+/* ---------- making attachments ---------- */
 
-/*
- * If the limit is reached, caches are evicted until the segment fits or none is
- * left. If the operating system refuses, this is done once only, since idle
- * backends may still map what was evicted; and if that did not help, not again
- * for segments of this size, lest each new backend evict all.
- */
-static bool
-MayTryAgain(uint32 pages, PipeannArenaResult room, bool *refused)
-{
-	if (room == PIPEANN_ARENA_REFUSED)
-	{
-		if (*refused)
-			pipeann_control->hopeless_pages = pages;
-		if (pipeann_control->hopeless_pages > 0 && pages >= pipeann_control->hopeless_pages)
-			return false;
-		*refused = true;
-	}
-	return PipeannMakeRoom(pages, room);
-}
+/* A backend keeps no more than this of roots of its own that are not in use. */
+#define MOST_OWN ((Size) 64 * 1024 * 1024)
 
-static bool
-AllocateShared(Size size, bool evict, PipeannMapping *mapping)
-{
-	uint32		pages = PipeannArenaPages(size);
-	bool		refused = false;
-	bool		swept = false;
-
-	if (pages > PipeannArenaLimit())
-		return false;
-	mapping->segment.pages = pages;
-	for (;;)
-	{
-		PipeannArenaResult room = PipeannArenaAllocate(mapping);
-
-		if (room == PIPEANN_ARENA_OK)
-			break;
-		if (!swept)
-			PipeannRegistrySweep();
-		else if (!evict || !MayTryAgain(pages, room, &refused))
-			return false;
-		swept = true;
-		/* this backend may still map caches that were dropped */
-		Clean(false);
-	}
-	if (pages >= pipeann_control->hopeless_pages)
-		pipeann_control->hopeless_pages = 0;
-	return true;
-}
-
-/*
- * A larger first chunk starts as a copy of the one that it replaces, before
- * other backends can find it.
- */
+/* Roots of its own that the backend does not use go, if they are too much. */
 static void
-CopyReplaced(const PipeannAttachment *attachment,
-			 const PipeannMapping *mapping)
-{
-	if (attachment->nmappings == 0 || mapping->segment.first > 0)
-		return;
-	memcpy(mapping->address, attachment->arrays->chunks[0],
-		   mul_size(TYPEALIGN(PIPEANN_CODE_BLOCK,
-							  pg_atomic_read_u32(&attachment->header->ncodes)),
-					PipeannAttachmentCodeBytes(attachment)));
-}
-
-/* What a backend's own copies take, of relations that are not temporary. */
-static Size
-OwnCopies(void)
+LimitOwn(void)
 {
 	Size		bytes = 0;
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &attachments)
-	{
-		PipeannAttachment *attachment = dlist_container(PipeannAttachment,
-														node, iter.cur);
-
-		if (attachment->entry == NULL && attachment->key.backend < 0)
-			bytes = add_size(bytes, attachment->model.bytes);
-	}
-	return bytes;
-}
-
-static bool builds = false;
-
-/* A build begins or ends to search what it has built. */
-void
-PipeannCacheForBuild(bool begins)
-{
-	builds = begins;
-}
-
-/* Copies of its own that the backend does not use go, but for one. */
-static void
-DropUnusedCopies(const PipeannAttachment *but)
-{
 	dlist_mutable_iter iter;
 
 	dlist_foreach_modify(iter, &attachments)
@@ -407,139 +292,13 @@ DropUnusedCopies(const PipeannAttachment *but)
 		PipeannAttachment *attachment = dlist_container(PipeannAttachment,
 														node, iter.cur);
 
-		if (attachment != but && attachment->entry == NULL &&
-			attachment->refs == 0)
+		if (attachment->entry != NULL || attachment->refs > 0)
+			continue;
+		bytes += MemoryContextMemAllocated(attachment->context, true);
+		if (bytes > MOST_OWN && attachment->key.backend < 0)
 			DropAttachment(attachment);
 	}
 }
-
-/* After a VACUUM, which may have had more than a session may keep. */
-void
-PipeannCacheLetGo(void)
-{
-	if (OwnCopies() > PIPEANN_MOST_OF_OWN)
-		DropUnusedCopies(NULL);
-}
-
-/*
- * Many backends with copies of a large index would take all of the server's memory.
- * Copies not in use go first. VACUUM and builds, which few backends run, and temporary
- * tables, which have no other place, may have more.
- */
-static void
-LimitOwnCopies(const PipeannAttachment *attachment, Size size)
-{
-	if (attachment->key.backend >= 0 || builds ||
-		(MyProc->statusFlags & PROC_IN_VACUUM) != 0 ||
-		OwnCopies() + size <= PIPEANN_MOST_OF_OWN)
-		return;
-	DropUnusedCopies(attachment);
-	if (OwnCopies() + size <= PIPEANN_MOST_OF_OWN)
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("codes of index \"%s\" have no room in \"pipeann.shared_memory\"",
-					get_rel_name(attachment->relid)),
-			 errdetail("A session may have %zu MB of codes of its own.",
-					   PIPEANN_MOST_OF_OWN / (1024 * 1024)),
-			 PipeannSuggestMemory(add_size(attachment->model.bytes, size))));
-}
-
-/*
- * Add memory to a cache that this backend is loading, has its turn on, or has to
- * itself. False if there is no room.
- */
-static bool
-AddMapping(PipeannAttachment *attachment, Size size, uint32 first,
-		   uint32 nodes, bool evict)
-{
-	PipeannMapping mapping = {.segment = {.first = first,.nodes = nodes}};
-
-	if (attachment->nmappings == PIPEANN_MAX_ENTRY_SEGMENTS)
-		return false;
-	if (attachment->entry == NULL)
-	{
-		LimitOwnCopies(attachment, size);
-		mapping.address = MemoryContextAllocHuge(attachment->context, size);
-		PipeannHugeAdvise(mapping.address, size);
-	}
-	else if (!AllocateShared(size, evict, &mapping))
-		return false;
-	else
-		size = mul_size(mapping.segment.pages, FPM_PAGE_SIZE);
-	CopyReplaced(attachment, &mapping);
-	if (attachment->entry != NULL &&
-		!PipeannRegistryAddSegment(attachment, &mapping))
-		return false;
-	attachment->mappings[attachment->nmappings++] = mapping;
-	attachment->model.bytes = add_size(attachment->model.bytes, size);
-	return true;
-}
-
-static void
-FillChunks(const PipeannAttachment *attachment, PipeannArrays *arrays)
-{
-	for (uint32 i = 0; i < attachment->nmappings; i++)
-	{
-		const PipeannMapping *mapping = &attachment->mappings[i];
-		uint32		first = mapping->segment.first >> PIPEANN_CHUNK_SHIFT;
-		char	   *codes = mapping->address;
-
-		if (i == 0)
-			codes += attachment->header->codes;
-		for (uint32 j = 0; j < NodesToChunks(mapping->segment.nodes);
-			 j++)
-			arrays->chunks[first + j] = (uint8 *) codes +
-				(Size) j * PIPEANN_CHUNK_NODES *
-				PipeannAttachmentCodeBytes(attachment);
-	}
-}
-
-static PipeannArrays *
-MakeArrays(PipeannAttachment *attachment)
-{
-	MemoryContext context = AllocSetContextCreate(attachment->context,
-												  "pipeann cache arrays",
-												  ALLOCSET_SMALL_SIZES);
-	PipeannArrays *arrays = MemoryContextAllocZero(context,
-												   sizeof(PipeannArrays));
-	const PipeannMapping *last =
-		&attachment->mappings[attachment->nmappings - 1];
-
-	arrays->context = context;
-	arrays->refs = 1;
-	arrays->nmappings = attachment->nmappings;
-	arrays->capacity = last->segment.first + last->segment.nodes;
-	arrays->chunks =
-		MemoryContextAlloc(context,
-						   mul_size((last->segment.first >> PIPEANN_CHUNK_SHIFT) +
-									NodesToChunks(last->segment.nodes),
-									sizeof(uint8 *)));
-	FillChunks(attachment, arrays);
-	return arrays;
-}
-
-/*
- * Take in what was added to the cache. False if part of it cannot be mapped into this
- * backend.
- */
-static bool
-Refresh(PipeannAttachment *attachment)
-{
-	bool		complete = PipeannRegistryMapSegments(attachment);
-	PipeannArrays *old = attachment->arrays;
-
-	if (attachment->nmappings == 0)
-		return false;
-	if (old != NULL && old->nmappings == attachment->nmappings)
-		return complete;
-	attachment->arrays = MakeArrays(attachment);
-	if (old != NULL)
-		PipeannArraysRelease(old);
-	return complete;
-}
-
-/* ---------- making attachments ---------- */
 
 static void
 SetCodes(PipeannAttachment *attachment, const PipeannMeta *meta)
@@ -559,7 +318,7 @@ SetCodes(PipeannAttachment *attachment, const PipeannMeta *meta)
 static PipeannAttachment *
 NewAttachment(Relation index, const PipeannMeta *meta)
 {
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext,
 												  "pipeann cache",
 												  ALLOCSET_SMALL_SIZES);
 	PipeannAttachment *attachment = MemoryContextAllocZero(context,
@@ -572,32 +331,47 @@ NewAttachment(Relation index, const PipeannMeta *meta)
 	attachment->model.place = PIPEANN_CACHE_PRIVATE;
 	attachment->tried = GetCurrentStatementStartTimestamp();
 	dlist_init(&attachment->idle);
-	SetCodes(attachment, meta);
-	MemoryContextSetParent(context, TopMemoryContext);
 	dlist_push_tail(&attachments, &attachment->node);
 	return attachment;
 }
 
+/* The root is there: set what is known of it. */
+static void
+SetRoot(PipeannAttachment *attachment, PipeannCacheHeader *header)
+{
+	attachment->header = header;
+	attachment->nchunks = header->ids / PIPEANN_CHUNK_NODES;
+	attachment->chunks = MemoryContextAllocZero(attachment->context,
+												mul_size(attachment->nchunks, sizeof(uint8 *)));
+	attachment->model.codes.chunks = attachment->chunks;
+}
+
 /*
- * Get memory and read the index into it. False if there is no memory, or if the index
- * has got other codes meanwhile: then the attachment is outdated.
+ * Get memory for a root and read it from the index. False if there is no memory, or if the
+ * index has got other codes meanwhile: then the attachment is outdated.
  */
 static bool
-Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
-	 bool evict)
+Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	PipeannCacheHeader plan;
-	uint32		nodes;
-	Size		size = PlanCache(meta, &plan, &nodes);
-	PipeannCacheHeader *header;
+	Size		size = PlanRoot(meta, &plan);
+	PipeannCacheEntry *entry = attachment->entry;
+	char	   *root;
 
-	if (!AddMapping(attachment, size, 0, nodes, evict))
-		return false;
-	header = (PipeannCacheHeader *) attachment->mappings[0].address;
-	*header = plan;
-	PipeannHintsInit(HeaderAt(header, plan.hints), meta);
-	attachment->header = header;
-	Refresh(attachment);
+	if (entry == NULL)
+		root = MemoryContextAllocHuge(attachment->context, size);
+	else
+	{
+		entry->root_pages = (uint32) PipeannArenaPages(size);
+		entry->wanted = entry->root_pages + plan.chunk_pages *
+			(PipeannMetaIds(meta) / PIPEANN_CHUNK_NODES + 1);
+		entry->root = PipeannRegistryTake(entry, entry->root_pages);
+		if (entry->root == PIPEANN_NOWHERE)
+			return false;
+		root = PipeannArenaAt(&pipeann_control->arena, entry->root);
+	}
+	InitRoot((PipeannCacheHeader *) root, &plan, meta);
+	SetRoot(attachment, (PipeannCacheHeader *) root);
 	PipeannCacheLoad(index, attachment, meta);
 	return !attachment->outdated;
 }
@@ -605,16 +379,21 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 /* Attach to the cache in shared memory, or make one there. */
 static bool
 FillShared(Relation index, PipeannAttachment *attachment,
-		   const PipeannMeta *meta, bool evict)
+		   const PipeannMeta *meta)
 {
-	attachment->model.place = pipeann_control->arena_pages > 0 ?
+	char	   *root;
+
+	attachment->model.place = PipeannArenaIsPreloaded(&pipeann_control->arena) ?
 		PIPEANN_CACHE_SHARED : PIPEANN_CACHE_DYNAMIC;
-	switch (PipeannRegistryClaim(attachment, evict))
+	switch (PipeannRegistryClaim(attachment))
 	{
 		case PIPEANN_CLAIM_READY:
-			return Refresh(attachment);
+			root = PipeannArenaAt(&pipeann_control->arena, attachment->entry->root);
+			if (root != NULL)
+				SetRoot(attachment, (PipeannCacheHeader *) root);
+			return root != NULL;
 		case PIPEANN_CLAIM_LOAD:
-			if (!Load(index, attachment, meta, evict))
+			if (!Load(index, attachment, meta))
 				return false;
 			PipeannRegistryPublish(attachment);
 			return true;
@@ -623,26 +402,27 @@ FillShared(Relation index, PipeannAttachment *attachment,
 	}
 }
 
-/* Where the parts of a loaded cache are that do not move. */
+/* Where the parts of a loaded root are. */
 static void
 SetPointers(PipeannAttachment *attachment)
 {
 	PipeannCacheHeader *header = attachment->header;
 	PipeannCache *model = &attachment->model;
 	PipeannCodes *codes = &model->codes;
-	const uint32 *entry_graph = HeaderAt(header, header->entry_graph);
+	const uint32 *entry_graph = PipeannRootAt(header, header->entry_graph);
 	uint32		count = codes->entry_count;
 
-	codes->pq.centroids = HeaderAt(header, header->centroids);
+	codes->pq.centroids = PipeannRootAt(header, header->centroids);
 	codes->pq.halves = header->halves == 0 ? NULL :
-		HeaderAt(header, header->halves);
+		PipeannRootAt(header, header->halves);
 	codes->entry_ids = entry_graph;
 	codes->entry_nneighbors = (const uint16 *) (entry_graph + count);
 	codes->entry_neighbors = entry_graph + count + (count + 1) / 2;
-	model->histograms = HeaderAt(header, header->histograms);
+	codes->entry_codes = (const uint8 *) entry_graph + PipeannEntryCodesOffset(count);
+	model->histograms = PipeannRootAt(header, header->histograms);
 	if (attachment->entry == NULL)
 		return;
-	model->hot.table = HeaderAt(header, header->hints);
+	model->hot.table = PipeannRootAt(header, header->hints);
 	model->hot.sums = &pipeann_control->hot;
 	model->hot.own = &pipeann_control->hot.of[attachment->entry -
 											  pipeann_control->entries];
@@ -650,22 +430,21 @@ SetPointers(PipeannAttachment *attachment)
 
 /*
  * Returns a new attachment, not yet in the hash table, or NULL if there is no
- * shared memory for it, or if it would be outdated. With evict, unused caches may go to
- * make room.
+ * shared memory for it, or if it would be outdated.
  */
 static PipeannAttachment *
-MakeAttachment(Relation index, const PipeannMeta *meta, bool shared,
-			   bool evict, bool *outdated)
+MakeAttachment(Relation index, const PipeannMeta *meta, bool shared, bool *outdated)
 {
 	PipeannAttachment *volatile attachment = NewAttachment(index, meta);
 	volatile bool ok = false;
 
 	PG_TRY();
 	{
+		SetCodes(attachment, meta);
 		if (shared)
-			ok = FillShared(index, attachment, meta, evict);
+			ok = FillShared(index, attachment, meta);
 		else
-			ok = Load(index, attachment, meta, false);
+			ok = Load(index, attachment, meta);
 	}
 	PG_CATCH();
 	{
@@ -698,65 +477,29 @@ typedef struct Newer
 	uint64		gone;			/* rows */
 } Newer;
 
-/* A doomed cache does not grow any more: the next scan gets another one. */
 static bool
 NeedsUpdate(const PipeannAttachment *attachment, const PipeannMeta *meta)
 {
-	uint32		ids = PipeannMetaIds(meta);
-
-	if (PipeannAttachmentIsDoomed(attachment))
-		ids = Min(ids, attachment->arrays->capacity);
 	return pg_atomic_read_u64(&attachment->header->applied) < meta->changes ||
 		pg_atomic_read_u64(&attachment->header->entry_graph_applied) <
-		meta->entry_changes ||
-		pg_atomic_read_u32(&attachment->header->ncodes) < ids;
-}
-
-/* A cache that finds no room to grow is doomed: only its users keep it. */
-static void
-Grow(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
-{
-	uint32		first;
-	uint32		nodes;
-
-	if (PipeannAttachmentIsDoomed(attachment))
-		return;
-	PlanGrowth(attachment->arrays->capacity, PipeannMetaIds(meta), &first,
-			   &nodes);
-	if (AddMapping(attachment,
-				   mul_size(nodes, PipeannAttachmentCodeBytes(attachment)),
-				   first, nodes, true))
-		Refresh(attachment);
-	else if (attachment->entry != NULL)
-		PipeannRegistryDoom(attachment->entry, attachment->generation);
+		meta->entry_changes;
 }
 
 static void
 Update(PipeannAttachment *attachment, void *arg)
 {
-	Relation	index = ((const Newer *) arg)->index;
 	const PipeannMeta *meta = ((const Newer *) arg)->meta;
-	PipeannCacheHeader *header = attachment->header;
-	uint32		have;
-	uint32		ids = PipeannMetaIds(meta);
 
-	/* a backend that cannot map all of the cache leaves this to another one */
-	if (!Refresh(attachment) || !NeedsUpdate(attachment, meta))
+	if (!NeedsUpdate(attachment, meta))
 		return;
-	if (ids > attachment->arrays->capacity)
-		Grow(index, attachment, meta);
-	have = pg_atomic_read_u32(&header->ncodes);
-	ids = Max(have, Min(ids, attachment->arrays->capacity));
-	PipeannCacheReadNewer(index, attachment, meta, have, ids);
+	PipeannCacheReadNewer(((const Newer *) arg)->index, attachment, meta);
 	PIPEANN_PAUSE("cache-follow");
 	if (attachment->outdated)
 		return;
-	/* counters are set last, so that after an error all of it is done again */
+	/* the counter is set last, so that after an error all of it is done again */
 	pg_write_barrier();
-	if (have < ids)
-		pg_atomic_write_u32(&header->ncodes, ids);
-	if (pg_atomic_read_u64(&header->applied) < meta->changes)
-		pg_atomic_write_u64(&header->applied, meta->changes);
+	if (pg_atomic_read_u64(&attachment->header->applied) < meta->changes)
+		pg_atomic_write_u64(&attachment->header->applied, meta->changes);
 }
 
 /* ---------- the map of rows ---------- */
@@ -765,30 +508,32 @@ Update(PipeannAttachment *attachment, void *arg)
 static PipeannRowMap *
 MapOf(const PipeannAttachment *attachment)
 {
-	uint32		number = pg_atomic_read_u32(&attachment->header->row_map);
+	PipeannArenaPlace place = pg_atomic_read_u64(&attachment->header->row_map);
 
-	pg_read_barrier();
-	return number == 0 || number >= attachment->nmappings ? NULL :
-		(PipeannRowMap *) attachment->mappings[number].address;
+	return place == PIPEANN_NOWHERE ? NULL :
+		(PipeannRowMap *) PipeannArenaAt(&pipeann_control->arena, place);
 }
 
-/* A new map is in a segment of its own. False if there is no memory for it. */
+/*
+ * A new map has memory of its own; that of a former one serves it, or stays until the cache
+ * goes, as searches may read it. False if there is no memory.
+ */
 static bool
 AddMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
 {
-	uint32		number = attachment->nmappings;
+	PipeannCacheHeader *header = attachment->header;
+	uint64		pages = PipeannArenaPages(plan->size);
+	PipeannArenaPlace place;
+	PipeannRowMap *map;
 
-	/* a search can do without it, but not with an error */
-	if (attachment->entry == NULL && attachment->key.backend < 0 &&
-		add_size(OwnCopies(), plan->size) > PIPEANN_MOST_OF_OWN)
+	if (attachment->entry == NULL ||
+		(place = PipeannRegistryTake(attachment->entry, pages)) == PIPEANN_NOWHERE)
 		return false;
-	if (!AddMapping(attachment, plan->size, attachment->arrays->capacity, 0,
-					false))
-		return false;
-	PipeannRowMapWrite((PipeannRowMap *) attachment->mappings[number].address,
-					   plan, true);
+	map = (PipeannRowMap *) PipeannArenaAt(&pipeann_control->arena, place);
+	PipeannRowMapWrite(map, plan, true);
 	pg_write_barrier();
-	pg_atomic_write_u32(&attachment->header->row_map, number);
+	pg_atomic_write_u64(&header->row_map_pages, pages);
+	pg_atomic_write_u64(&header->row_map, place);
 	return true;
 }
 
@@ -796,19 +541,22 @@ static void
 PutMap(PipeannAttachment *attachment, void *arg)
 {
 	const Newer *newer = arg;
-	PipeannRowMap *map;
+	PipeannRowMap *map = MapOf(attachment);
 
 	attachment->no_row_map = GetCurrentStatementStartTimestamp();
-	if (PipeannAttachmentIsDoomed(attachment) ||
-		!Refresh(attachment))
+	if (PipeannAttachmentIsDoomed(attachment))
 		return;
-	map = MapOf(attachment);
 	if (map != NULL && PipeannRowMapHasRoom(map, newer->plan))
 		PipeannRowMapWrite(map, newer->plan, false);
+	else if (map != NULL && attachment->entry != NULL)
+	{
+		/* searches may read the one that is too small: all of it begins anew */
+		PipeannRegistryDoom(attachment->entry, attachment->generation);
+		return;
+	}
 	else if (!AddMap(attachment, newer->plan))
 		return;
 	attachment->no_row_map = 0;
-	Refresh(attachment);
 }
 
 static void
@@ -844,7 +592,6 @@ WithdrawMap(PipeannAttachment *attachment, void *arg)
 	Newer	   *newer = arg;
 	PipeannRowMap *map;
 
-	Refresh(attachment);
 	map = MapOf(attachment);
 	if (PipeannAttachmentIsDoomed(attachment) || map == NULL ||
 		PipeannRowMapVersion(map) !=
@@ -896,8 +643,8 @@ PipeannCacheForgetRows(Relation index, PipeannCache *cache,
  * Caches of temporary relations are not shared: other backends do not use them,
  * and their relfilenumbers may be those of other relations.
  */
-bool
-PipeannMayShare(Relation index)
+static bool
+MayShare(Relation index)
 {
 	PipeannControl *control;
 
@@ -906,45 +653,24 @@ PipeannMayShare(Relation index)
 	control = PipeannControlGet();
 	if (control == NULL)
 		return false;
-	if (PipeannArenaLimit() > 0)
-		return true;
-	if (control->used_pages > 0)
-		PipeannEvictAll();
-	return false;
+	if (unlikely(pg_atomic_read_u64(&control->arena.used) > PipeannArenaLimit()))
+		PipeannRegistryShrink();
+	return PipeannArenaLimit() > 0;
 }
 
+/* A root of the backend's own, where there was no memory for it, is tried again from time to time. */
 static bool
 IsUsable(PipeannAttachment *attachment, const PipeannMeta *meta,
 		 bool may_share)
 {
 	return attachment->build_id == meta->build_id &&
-		(attachment->entry == NULL || may_share) &&
+		(attachment->entry != NULL ? may_share : !may_share ||
+		 !TimestampDifferenceExceeds(attachment->tried,
+									 GetCurrentStatementStartTimestamp(),
+									 PIPEANN_RETRY_MS)) &&
 		PipeannRegistryHold(attachment) &&
-		!PipeannAttachmentIsDoomed(attachment);
-}
-
-/*
- * From time to time, exchange an unused private copy for a shared one, without
- * evicting other caches for it.
- */
-static PipeannAttachment *
-RetryShared(Relation index, const PipeannMeta *meta,
-			PipeannAttachment *attachment)
-{
-	TimestampTz now = GetCurrentStatementStartTimestamp();
-	PipeannAttachment *shared;
-	bool		outdated;
-
-	if (attachment->entry != NULL || attachment->refs > 0 ||
-		!TimestampDifferenceExceeds(attachment->tried, now, PIPEANN_RETRY_MS))
-		return attachment;
-	attachment->tried = now;
-	shared = MakeAttachment(index, meta, true, false, &outdated);
-	if (shared == NULL)
-		return attachment;
-	DropAttachment(attachment);
-	ListAttachment(shared);
-	return shared;
+		!PipeannAttachmentIsDoomed(attachment) &&
+		attachment->header->ids >= PipeannMetaIds(meta);
 }
 
 /*
@@ -955,48 +681,36 @@ static PipeannAttachment *
 GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 {
 	PipeannAttachment *attachment = FindAttachment(index);
-	uint64		megabytes;
 	bool		outdated = false;
 
 	if (attachment != NULL && IsUsable(attachment, meta, may_share))
-		return may_share ? RetryShared(index, meta, attachment) : attachment;
+		return attachment;
 	if (attachment != NULL)
+	{
+		/* it has grown beyond the room that its root has */
+		if (attachment->entry != NULL && attachment->build_id == meta->build_id &&
+			attachment->referenced && attachment->header->ids < PipeannMetaIds(meta))
+			PipeannRegistryDoom(attachment->entry, attachment->generation);
+		if (attachment->refs == 0)
+			PipeannRegistryLetGo(attachment);
 		DropAttachment(attachment);
+	}
 	attachment = NULL;
 	if (may_share)
 	{
 		PipeannRegistrySweep();
-		attachment = MakeAttachment(index, meta, true, true, &outdated);
+		attachment = MakeAttachment(index, meta, true, &outdated);
 		if (attachment == NULL && !outdated)
-			PipeannReportNoRoom(index, PipeannCacheMemory(meta, &megabytes));
+			PipeannReportNoRoom(RelationGetRelationName(index));
 	}
 	if (attachment == NULL && !outdated)
-		attachment = MakeAttachment(index, meta, false, false, &outdated);
+	{
+		LimitOwn();
+		attachment = MakeAttachment(index, meta, false, &outdated);
+	}
 	if (attachment != NULL)
 		ListAttachment(attachment);
 	return attachment;
-}
-
-/* Make a cache in use show the newest arrays of its attachment. */
-static void
-Sync(PipeannCache *cache)
-{
-	PipeannAttachment *attachment = cache->attachment;
-	PipeannArrays *arrays = attachment->arrays;
-
-	if (cache->arrays != arrays)
-	{
-		arrays->refs++;
-		PipeannArraysRelease(cache->arrays);
-		cache->arrays = arrays;
-	}
-	cache->codes.chunks = arrays->chunks;
-	/* other backends may have followed a newer metapage than ours */
-	cache->codes.ncodes = Min(pg_atomic_read_u32(&attachment->header->ncodes),
-							  arrays->capacity);
-	cache->bytes = attachment->model.bytes;
-	ShowMap(cache);
-	pg_read_barrier();
 }
 
 /* Reset callback of a cache's memory context. */
@@ -1005,11 +719,10 @@ EndCache(void *arg)
 {
 	PipeannCache *cache = arg;
 
-	if (cache->arrays != NULL)
-	{
-		PipeannArraysRelease(cache->arrays);
+	if (cache->loader != NULL)
+		PipeannLoaderEnd(cache->loader);
+	if (cache->in_use)
 		UnuseAttachment(cache->attachment);
-	}
 	else if (cache->attachment != NULL)
 		dlist_delete(&cache->node);
 }
@@ -1035,7 +748,6 @@ FindIdle(PipeannAttachment *attachment, MemoryContext context)
 	return NULL;
 }
 
-/* The arrays are referred to, so that it ends with its context. */
 static PipeannCache *
 UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 {
@@ -1052,52 +764,37 @@ UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 		MemoryContextRegisterResetCallback(context, &cache->callback);
 	}
 	attachment->refs++;
-	cache->arrays = attachment->arrays;
-	cache->arrays->refs++;
+	cache->in_use = true;
 	return cache;
 }
 
 /*
  * Returns the cache of an index that has codes, up to date with meta; NULL if the index
- * has got other codes since that was read. Loads it
- * if need be, or waits, interruptibly, for another backend that is loading it.
- * Without room in shared memory the cache is a private copy, or an error where that
- * would be too large (LimitOwnCopies()); the log says so once an hour. The cache is released by
+ * has got other codes since that was read. Loads its root if need be, or waits,
+ * interruptibly, for another backend that is loading it; without room in shared memory the
+ * root is this backend's own. The cache is released by
  * PipeannCacheRelease(), or when context is reset or deleted.
- *
- * A cache that could not grow serves the scans that have it already. A new scan
- * looks for another cache, and in the end makes a private copy.
  */
 PipeannCache *
 PipeannCacheAcquire(Relation index, const PipeannMeta *meta,
 					MemoryContext context)
 {
-	bool		may_share;
+	PipeannAttachment *attachment;
+	PipeannCache *cache;
 
 	Assert(meta->flags & PIPEANN_META_HAS_CODES);
 	SweepIfDue();
-	may_share = PipeannMayShare(index);
-	for (int attempt = 0;; attempt++)
-	{
-		PipeannAttachment *attachment = GetAttachment(index, meta,
-													  may_share && attempt < 2);
-		PipeannCache *cache;
-		bool		outdated;
-
-		if (attachment == NULL)
-			return NULL;
-		cache = UseAttachment(attachment, context);
-		outdated = !PipeannCacheFollow(index, cache, meta);
-		if (!outdated && (cache->codes.ncodes >= PipeannMetaIds(meta) ||
-						  attachment->entry == NULL))
-			return cache;
-		PipeannCacheRelease(cache);
-		if (outdated)
-			return NULL;
-	}
+	attachment = GetAttachment(index, meta, MayShare(index));
+	if (attachment == NULL)
+		return NULL;
+	cache = UseAttachment(attachment, context);
+	if (PipeannCacheFollow(index, cache, meta))
+		return cache;
+	PipeannCacheRelease(cache);
+	return NULL;
 }
 
-/* The same of a cache that is loaded, or NULL: nothing is read for it but what is newer. */
+/* The same of a cache whose root is in memory, or NULL: nothing is read for it but what is newer. */
 PipeannCache *
 PipeannCachePeek(Relation index, const PipeannMeta *meta,
 				 MemoryContext context)
@@ -1107,7 +804,7 @@ PipeannCachePeek(Relation index, const PipeannMeta *meta,
 
 	if ((attachment != NULL && attachment->entry == NULL &&
 		 attachment->build_id == meta->build_id) ||
-		(PipeannMayShare(index) && PipeannRegistryHas(&locator, meta->build_id)))
+		(MayShare(index) && PipeannRegistryFind(&locator, meta->build_id) != NULL))
 		return PipeannCacheAcquire(index, meta, context);
 	return NULL;
 }
@@ -1117,9 +814,10 @@ PipeannCacheRelease(PipeannCache *cache)
 {
 	PipeannAttachment *attachment = cache->attachment;
 
-	Assert(cache->arrays != NULL);
-	PipeannArraysRelease(cache->arrays);
-	cache->arrays = NULL;
+	Assert(cache->in_use);
+	if (cache->loader != NULL)
+		PipeannLoaderEnd(cache->loader);
+	cache->in_use = false;
 	dlist_push_head(&attachment->idle, &cache->node);
 	UnuseAttachment(attachment);
 }
@@ -1135,13 +833,12 @@ PipeannCacheFollow(Relation index, PipeannCache *cache,
 	PipeannAttachment *attachment = cache->attachment;
 	Newer		newer = {.index = index, .meta = meta};
 
-	if (meta->build_id == attachment->build_id)
-	{
-		Refresh(attachment);
-		if (NeedsUpdate(attachment, meta))
-			PipeannInTurn(attachment, Update, &newer);
-	}
-	Sync(cache);
+	if (meta->build_id == attachment->build_id && NeedsUpdate(attachment, meta))
+		PipeannInTurn(attachment, Update, &newer);
+	/* a cache that the index has outgrown serves the scans that have it */
+	cache->codes.ncodes = Min(PipeannMetaIds(meta), attachment->header->ids);
+	PipeannCacheSetLoader(index, cache, meta);
+	ShowMap(cache);
 	return !attachment->outdated;
 }
 
@@ -1168,34 +865,75 @@ PipeannCacheSweep(void)
 }
 
 /*
- * Memory that the cache of an index with this metapage takes when it is made.
- * Sets *megabytes to what pipeann.shared_memory has to be for it alone.
+ * Memory that the cache of an index with this metapage takes with all codes. Sets
+ * *megabytes to what pipeann.shared_memory has to be for it alone.
  */
 Size
 PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
 {
 	PipeannCacheHeader plan;
-	uint32		nodes;
-	Size		size = PlanCache(meta, &plan, &nodes);
-	uint64		pages = PipeannArenaPages(size);
+	uint64		pages = PipeannArenaPages(PlanRoot(meta, &plan));
 
-	*megabytes = PipeannArenaMegabytes(pages);
+	pages += plan.chunk_pages *
+		(((uint64) PipeannMetaIds(meta) + PIPEANN_CHUNK_NODES - 1) / PIPEANN_CHUNK_NODES);
+	*megabytes = mul_size(pages, FPM_PAGE_SIZE) / (1024 * 1024) + 1;
 	return mul_size(pages, FPM_PAGE_SIZE);
+}
+
+/* Memory that a cache in use takes now. */
+Size
+PipeannCacheBytes(const PipeannCache *cache)
+{
+	const PipeannAttachment *attachment = cache->attachment;
+
+	if (attachment->entry == NULL)
+		return MemoryContextMemAllocated(attachment->context, true);
+	return mul_size(pg_atomic_read_u64(&attachment->entry->pages), FPM_PAGE_SIZE);
+}
+
+/* Bytes of an index's codes that are in memory for all backends, or for this one. */
+Size
+PipeannCacheCodesInMemory(Relation index, const PipeannMeta *meta)
+{
+	PipeannAttachment *attachment = FindAttachment(index);
+	uint64		kept;
+
+	if (attachment == NULL || attachment->build_id != meta->build_id ||
+		!PipeannRegistryHold(attachment))
+		return 0;
+	kept = pg_atomic_read_u64(&attachment->header->kept);
+	if (attachment->refs == 0)
+		PipeannRegistryLetGo(attachment);
+	return mul_size(kept, mul_size(PipeannCodesPerPage(&meta->layout),
+								   PipeannCodeBytes(&meta->layout)));
+}
+
+/* After a build: say if there is less memory than the codes take. */
+void
+PipeannCacheWarn(Relation index, const PipeannMeta *meta)
+{
+	uint64		megabytes;
+
+	(void) PipeannCacheMemory(meta, &megabytes);
+	if (RelationUsesLocalBuffers(index) || megabytes <= (uint64) pipeann_shared_memory)
+		return;
+	ereport(WARNING,
+			(errmsg("codes of index \"%s\" take more memory than \"pipeann.shared_memory\": searches will read some from its pages",
+					RelationGetRelationName(index)),
+			 errhint("Set \"pipeann.shared_memory\", which is %d MB, to %llu MB or more, and reload.",
+					 pipeann_shared_memory, (unsigned long long) megabytes)));
 }
 
 /* Registers settings and hooks; _PG_init() calls this. */
 void
 PipeannCacheInit(void)
 {
-	bool		preload = process_shared_preload_libraries_in_progress;
-
 	DefineCustomIntVariable("pipeann.shared_memory",
 							"Sets the shared memory for codes and entry graphs of pipeann indexes.",
-							"Zero means that each backend keeps copies of its own. "
+							"What does not fit is read from the indexes' pages. "
 							"Reserved at server start when pipeann is in shared_preload_libraries.",
 							&pipeann_shared_memory, 128, 0, MAX_KILOBYTES,
-							preload ? PGC_POSTMASTER : PGC_SIGHUP,
-							GUC_UNIT_MB, NULL, NULL, NULL);
+							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 	DefineCustomIntVariable("pipeann.hot_pages",
 							"Part of shared_buffers, in per cent, for index pages that searches want often.",
 							"Searches bring in no more than this, over all pipeann indexes of the server. Zero: none.",
@@ -1203,6 +941,6 @@ PipeannCacheInit(void)
 							NULL, NULL, NULL);
 	/* be told of relations that are dropped */
 	CacheRegisterRelcacheCallback(NoteInvalidation, (Datum) 0);
-	if (preload)
+	if (process_shared_preload_libraries_in_progress)
 		PipeannControlPreload();
 }

@@ -1,7 +1,7 @@
 /*
  * cache.h
- *		The cache of an index: its codes, codebook and entry graph in memory,
- *		one copy for all backends where that is possible.
+ *		The cache of an index: its codebook, entry graph and codes in memory, one copy for
+ *		all backends where that is possible, and as many of the codes as there is room for.
  *
  * This room knows an index's pages of codes, codebook and entry graph, and
  * shared memory. It must not know how searches and inserts use what it keeps.
@@ -20,18 +20,15 @@
 #include "lib/ilist.h"
 #include "storage/storage.h"
 
-/* GUC pipeann.shared_memory, in MB. */
-extern int	pipeann_shared_memory;
-
-/* Nodes whose codes share one allocation: codes grow by chunks of these. */
-#define PIPEANN_CHUNK_SHIFT 16
+/* Nodes whose codes share one allocation: codes have memory by chunks of these. */
+#define PIPEANN_CHUNK_SHIFT 12
 #define PIPEANN_CHUNK_NODES (1U << PIPEANN_CHUNK_SHIFT)
 
 typedef enum PipeannCachePlace
 {
 	PIPEANN_CACHE_SHARED,		/* server's own shared memory (preloaded) */
 	PIPEANN_CACHE_DYNAMIC,		/* dynamic shared memory */
-	PIPEANN_CACHE_PRIVATE		/* this backend's own copy */
+	PIPEANN_CACHE_PRIVATE		/* this backend's own */
 } PipeannCachePlace;
 
 /*
@@ -46,7 +43,6 @@ typedef struct PipeannCache
 	PipeannHot	hot;			/* without a table if the cache is not shared */
 	const PipeannRowMap *row_map;	/* of any version, or NULL */
 	TimestampTz no_row_map;		/* when there was no memory for one; or 0 */
-	Size		bytes;			/* of memory that this cache takes */
 
 	/*
 	 * Private to cache/. A memory context's callback cannot be unregistered, so
@@ -54,7 +50,8 @@ typedef struct PipeannCache
 	 * acquisition there.
 	 */
 	struct PipeannAttachment *attachment;	/* NULL: freed while this was idle */
-	struct PipeannArrays *arrays;	/* NULL: idle */
+	struct PipeannPageLoader *loader;	/* of codes that are not in memory, or NULL */
+	bool		in_use;
 	MemoryContext context;
 	MemoryContextCallback callback;
 	dlist_node	node;			/* idle: in the attachment's list */
@@ -80,14 +77,12 @@ extern PipeannCache *PipeannCacheAcquire(Relation index,
 extern PipeannCache *PipeannCachePeek(Relation index,
 									  const PipeannMeta *meta,
 									  MemoryContext context);
-extern void PipeannCacheForBuild(bool begins);
-extern void PipeannCacheLetGo(void);
-extern bool PipeannCacheIsCheap(const PipeannCache *cache);
-extern bool PipeannCacheFits(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheRelease(PipeannCache *cache);
 extern bool PipeannCacheFollow(Relation index, PipeannCache *cache,
 							   const PipeannMeta *meta);
 extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
+extern Size PipeannCacheBytes(const PipeannCache *cache);
+extern Size PipeannCacheCodesInMemory(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheForget(Relation index);
 extern void PipeannCacheSweep(void);
@@ -97,6 +92,9 @@ extern void PipeannCacheMapRows(Relation index, PipeannCache *cache,
 extern void PipeannCacheForgetRows(Relation index, PipeannCache *cache,
 								   const PipeannMeta *meta,
 								   IndexBulkDeleteCallback is_dead, void *arg);
+
+/* load.c */
+extern void PipeannCacheLoadAll(PipeannCache *cache);
 
 /* registry.c */
 extern PipeannStats *PipeannCacheStats(void);

@@ -1,64 +1,149 @@
 /*
  * load.c
- *		A cache's contents: how they are read from the index, all of them or what is
- *		newer.
+ *		A cache's contents: how its root is read from the index, and its codes, page by page
+ *		as searches want them; what is newer.
+ *
+ * A code page is kept in memory once somebody has read it, if there is room, and then for
+ * all. Without room it is read into a buffer of the search, from shared_buffers or through
+ * them, many at once.
  */
-#include "base/pause.h"
 #include "cache/registry.h"
 
-#define PREFETCH_PAGES 32
+#include "base/id_set.h"
+#include "base/pause.h"
+#include "storage/bufmgr.h"
 
-typedef struct CodeReader
+/*
+ * The state of a code page. Its upper bits count the changes that were noted while it was
+ * not kept: who has begun to store what he read before such a change gives it up.
+ */
+#define ABSENT 0
+#define STORING 1
+#define KEPT 2
+#define STATE 3
+#define ONE_CHANGE 4
+
+/* Pages that a search has buffers for, in blocks; more than it asks for at once. */
+#define MOST_READ (2 * PIPEANN_MOST_GATHERED)
+#define BLOCK_PAGES 32
+
+/* Pages that each scan reads of those that are not in memory yet but have room. */
+#define FILL_PAGES 16
+
+/* Without memory for codes it is tried again after so long (ms). */
+#define CHUNK_RETRY_MS 1000
+
+typedef struct PipeannPageLoader
 {
+	PipeannCodeLoader loader;
 	Relation	index;
-	const PipeannMeta *meta;
 	PipeannAttachment *attachment;
-	uint32		ids;
-	BlockNumber nblocks;
-	BufferAccessStrategy strategy;
-} CodeReader;
+	PipeannLayout layout;
+	PipeannPlaces places;
+	uint32		generation;
+	uint32		code_pages;		/* that were written */
+	uint32		ncodes;
+	BlockNumber nblocks;		/* of the file */
+	uint32		block;			/* of nodes that were in memory when asked for */
+	PipeannIdSet read;			/* code page -> buffer */
+	uint32		nread;
+	char	   *blocks[MOST_READ / BLOCK_PAGES];	/* buffers of BLOCK_PAGES pages */
+} PipeannPageLoader;
 
-static CodeReader
-NewReader(Relation index, PipeannAttachment *attachment,
-		  const PipeannMeta *meta, uint32 ids)
+/* ---------- pages in memory ---------- */
+
+static inline pg_atomic_uint32 *
+StateOf(const PipeannPageLoader *pl, uint32 page)
 {
-	CodeReader	reader = {index, meta, attachment};
+	PipeannCacheHeader *header = pl->attachment->header;
 
-	reader.ids = Min(ids, attachment->arrays->capacity);
-	reader.nblocks = RelationGetNumberOfBlocks(index);
-	return reader;
+	return (pg_atomic_uint32 *) PipeannRootAt(header, header->pages) + page;
 }
 
-/* The block of a code page; the file may not have it. */
-static BlockNumber
-CodeBlock(const CodeReader *reader, uint32 page)
+/* Map a chunk's memory into this backend. NULL if it has none, or cannot be mapped. */
+static uint8 *
+MapChunk(PipeannAttachment *attachment, uint32 chunk)
 {
-	return PipeannCodeBlock(&reader->meta->places, &reader->meta->layout, page);
-}
+	PipeannCacheHeader *header = attachment->header;
+	pg_atomic_uint64 *places = PipeannRootAt(header, header->chunks);
+	PipeannArenaPlace place = pg_atomic_read_u64(&places[chunk]);
 
-static void
-ReportNoCodePage(const CodeReader *reader, uint32 page)
-{
-	const char *name = RelationGetRelationName(reader->index);
-
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has no block %u", name,
-					CodeBlock(reader, page)),
-			 errdetail("The file has %u blocks, but codes stand there.",
-					   reader->nblocks),
-			 errhint("Run REINDEX INDEX \"%s\".", name)));
+	if (attachment->chunks[chunk] == NULL && attachment->entry != NULL &&
+		place != PIPEANN_NOWHERE)
+		attachment->chunks[chunk] = (uint8 *)
+			PipeannArenaAt(&pipeann_control->arena, place);
+	return attachment->chunks[chunk];
 }
 
 /*
- * Copy the first codes of a page, of ids first .. first + count - 1, to their
- * chunks, block by block.
+ * Get memory for a chunk; only temporary tables have it from the backend. False if there
+ * is none.
  */
-static void
-StoreCodes(const CodeReader *reader, uint32 first, uint32 count,
-		   const char *page)
+static bool
+MakeChunk(PipeannPageLoader *pl, uint32 chunk)
 {
-	const PipeannLayout *l = &reader->meta->layout;
+	PipeannAttachment *attachment = pl->attachment;
+	PipeannCacheHeader *header = attachment->header;
+	pg_atomic_uint64 *places = PipeannRootAt(header, header->chunks);
+	PipeannArenaPlace place;
+	uint64		nowhere = PIPEANN_NOWHERE;
+
+	if (attachment->entry == NULL)
+	{
+		if (attachment->key.backend >= 0)
+			attachment->chunks[chunk] =
+				MemoryContextAllocHuge(attachment->context,
+									   header->chunk_pages * FPM_PAGE_SIZE);
+		return attachment->key.backend >= 0;
+	}
+	if (PipeannAttachmentIsDoomed(attachment) ||
+		(attachment->no_chunk != 0 &&
+		 !TimestampDifferenceExceeds(attachment->no_chunk, GetCurrentTimestamp(),
+									 CHUNK_RETRY_MS)))
+		return false;
+	place = PipeannRegistryTake(attachment->entry, header->chunk_pages);
+	attachment->no_chunk = place != PIPEANN_NOWHERE ? 0 : GetCurrentTimestamp();
+	if (place == PIPEANN_NOWHERE)
+	{
+		PipeannReportNoRoom(RelationGetRelationName(pl->index));
+		return false;
+	}
+	if (!pg_atomic_compare_exchange_u64(&places[chunk], &nowhere, place))
+		PipeannRegistryGive(attachment->entry, place, header->chunk_pages);
+	return MapChunk(attachment, chunk) != NULL;
+}
+
+/* Whether the chunks that a page has codes of are mapped; with make, those without memory get some. */
+static bool
+HasChunks(PipeannPageLoader *pl, uint32 page, bool make)
+{
+	uint32		per_page = PipeannCodesPerPage(&pl->layout);
+	uint64		end = Min((uint64) (page + 1) * per_page, pl->attachment->header->ids);
+	uint32		last = (uint32) ((end - 1) >> PIPEANN_CHUNK_SHIFT);
+
+	for (uint32 chunk = page * per_page >> PIPEANN_CHUNK_SHIFT; chunk <= last; chunk++)
+		if (MapChunk(pl->attachment, chunk) == NULL && !(make && MakeChunk(pl, chunk)))
+			return false;
+	return true;
+}
+
+/* Whether a page's codes can be had from memory. */
+static inline bool
+IsKept(PipeannPageLoader *pl, uint32 page)
+{
+	bool		kept = (pg_atomic_read_u32(StateOf(pl, page)) & STATE) == KEPT;
+
+	pg_read_barrier();
+	return kept && HasChunks(pl, page, false);
+}
+
+/* Copy the codes of a page to their chunks, block by block. */
+static void
+StoreCodes(PipeannPageLoader *pl, uint32 page, const char *payload)
+{
+	const PipeannLayout *l = &pl->layout;
+	uint32		first = page * PipeannCodesPerPage(l);
+	uint32		count = Min(PipeannCodesPerPage(l), pl->attachment->header->ids - first);
 	uint32		done = 0;
 
 	while (done < count)
@@ -66,131 +151,457 @@ StoreCodes(const CodeReader *reader, uint32 first, uint32 count,
 		uint32		at = (first + done) & (PIPEANN_CHUNK_NODES - 1);
 		uint32		run = Min(count - done, PIPEANN_CODE_BLOCK -
 							  (at & (PIPEANN_CODE_BLOCK - 1)));
-		uint8	   *chunk = reader->attachment->arrays->chunks[(first + done) >>
-															   PIPEANN_CHUNK_SHIFT];
+		uint8	   *chunk = pl->attachment->chunks[(first + done) >> PIPEANN_CHUNK_SHIFT];
 
 		memcpy(chunk + PipeannCodeOffset(at, l->pq_bytes, l->attr_bytes),
-			   page + (Size) done * l->pq_bytes, (Size) run * l->pq_bytes);
+			   payload + (Size) done * l->pq_bytes, (Size) run * l->pq_bytes);
 		for (uint32 i = 0; i < l->attr_bytes; i++)
 			memcpy(chunk + PipeannAttributeOffset(at, l->pq_bytes,
 												  l->attr_bytes, i),
-				   page + PipeannPlaneOffset(l, i) + done, run);
+				   payload + PipeannPlaneOffset(l, i) + done, run);
 		done += run;
 	}
 }
 
-/*
- * Read one code page. Page numbers may come from the metapage's ring, so a
- * number out of range is ignored. The codes of a page that was never written are
- * zeroes, and so are those of one that the file lacks: a crash came before its codes
- * were written, or they are not written yet. One of another generation makes the cache
- * outdated, and changes nothing of it.
- */
+/* Count pages from the first one on that are all kept. */
 static void
-ReadCodePage(const CodeReader *reader, uint32 page)
+CountComplete(PipeannPageLoader *pl)
+{
+	PipeannCacheHeader *header = pl->attachment->header;
+	uint32		pages = PipeannCodePages(&pl->layout, header->ids);
+
+	for (;;)
+	{
+		uint64		complete = pg_atomic_read_u64(&header->complete);
+		uint32		page = (uint32) complete;
+
+		if (page >= pages || (pg_atomic_read_u32(StateOf(pl, page)) & STATE) != KEPT)
+			return;
+		(void) pg_atomic_compare_exchange_u64(&header->complete, &complete, complete + 1);
+	}
+}
+
+/*
+ * Keep a page that was in this state when it was read. False if it has changed since, or
+ * somebody else is at it.
+ */
+static bool
+Keep(PipeannPageLoader *pl, uint32 page, uint32 state, const char *payload)
+{
+	pg_atomic_uint32 *of = StateOf(pl, page);
+	uint32		storing = state | STORING;
+
+	if (!pg_atomic_compare_exchange_u32(of, &state, storing))
+		return false;
+	StoreCodes(pl, page, payload);
+	pg_write_barrier();
+	if (!pg_atomic_compare_exchange_u32(of, &storing, (storing & ~STATE) | KEPT))
+	{
+		pg_atomic_fetch_and_u32(of, ~(uint32) STATE);
+		return false;
+	}
+	pg_atomic_fetch_add_u64(&pl->attachment->header->kept, 1);
+	CountComplete(pl);
+	return true;
+}
+
+/* ---------- reading pages ---------- */
+
+/* Blocks of buffers that no loader has: this backend keeps them. */
+static char *free_blocks[MOST_READ / BLOCK_PAGES];
+static int	nfree_blocks = 0;
+
+static char *
+BufferAt(PipeannPageLoader *pl, uint32 number)
+{
+	char	  **block = &pl->blocks[number / BLOCK_PAGES];
+
+	if (*block == NULL)
+		*block = nfree_blocks > 0 ? free_blocks[--nfree_blocks] :
+			MemoryContextAlloc(TopMemoryContext, BLOCK_PAGES * PIPEANN_PAYLOAD);
+	return *block + number % BLOCK_PAGES * PIPEANN_PAYLOAD;
+}
+
+/* Give back a loader's buffers. May run while a transaction aborts. */
+void
+PipeannLoaderEnd(PipeannPageLoader *pl)
+{
+	for (int i = 0; i < MOST_READ / BLOCK_PAGES; i++)
+	{
+		if (pl->blocks[i] == NULL)
+			continue;
+		if (nfree_blocks < MOST_READ / BLOCK_PAGES)
+			free_blocks[nfree_blocks++] = pl->blocks[i];
+		else
+			pfree(pl->blocks[i]);
+		pl->blocks[i] = NULL;
+	}
+}
+
+/*
+ * Pin and lock a code page. Where it still is in the buffer in which it was found sound it is
+ * not verified again.
+ */
+static Buffer
+LockPage(PipeannPageLoader *pl, uint32 page, BlockNumber blkno)
+{
+	Buffer	   *seen = &pl->attachment->seen[page];
+
+	if (PipeannPinRecent(pl->index, blkno, *seen))
+	{
+		LockBuffer(*seen, BUFFER_LOCK_SHARE);
+		return *seen;
+	}
+	*seen = PipeannReadBuffer(pl->index, blkno, PIPEANN_CODES, BUFFER_LOCK_SHARE, true,
+							  NULL);
+	return *seen;
+}
+
+static void
+ReportNoCodePage(const PipeannPageLoader *pl, BlockNumber blkno)
+{
+	const char *name = RelationGetRelationName(pl->index);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" has no block %u", name, blkno),
+			 errdetail("The file has %u blocks, but codes stand there.",
+					   pl->nblocks),
+			 errhint("Run REINDEX INDEX \"%s\".", name)));
+}
+
+/*
+ * The block of a code page, or InvalidBlockNumber if the file lacks it: a crash came before
+ * its codes were written, or they are not written yet.
+ */
+static BlockNumber
+BlockOf(const PipeannPageLoader *pl, uint32 page)
+{
+	BlockNumber blkno = PipeannCodeBlock(&pl->places, &pl->layout, page);
+
+	if (blkno < pl->nblocks)
+		return blkno;
+	if (page < pl->code_pages)
+		ReportNoCodePage(pl, blkno);
+	return InvalidBlockNumber;
+}
+
+/*
+ * Read a code page, keep it if there is room, and copy it to buffer[PIPEANN_PAYLOAD], as
+ * others may give it up; NULL: only if it can be kept, which is what it returns. A page that was never written has zeroes. One of another generation makes the
+ * cache outdated; a search that has it may take no node for one that does not match.
+ */
+static bool
+ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
 {
 	static const char zeros[PIPEANN_PAYLOAD];
-	uint32		per_page = PipeannCodesPerPage(&reader->meta->layout);
-	uint64		first = (uint64) page * per_page;
-	BlockNumber blkno = CodeBlock(reader, page);
-	uint32		count;
-	Buffer		buffer;
-	Page		content;
+	uint32		state = pg_atomic_read_u32(StateOf(pl, page));
+	bool		keep = (state & STATE) == ABSENT && HasChunks(pl, page, true);
+	BlockNumber blkno = BlockOf(pl, page);
+	const char *payload = zeros;
+	Buffer		pinned = InvalidBuffer;
+	bool		kept;
 
-	if (first >= reader->ids)
-		return;
-	count = Min(per_page, reader->ids - (uint32) first);
-	if (blkno >= reader->nblocks)
+	if (!keep && buffer == NULL)
+		return false;
+	pg_memory_barrier();
+	if (blkno != InvalidBlockNumber)
 	{
-		if (page < reader->meta->code_pages)
-			ReportNoCodePage(reader, page);
-		StoreCodes(reader, first, count, zeros);
-		return;
+		Page		content;
+
+		pinned = LockPage(pl, page, blkno);
+		content = BufferGetPage(pinned);
+		if (!PageIsNew(content) && PipeannPageIsOf(content, pl->generation))
+			payload = PipeannPagePayload(content);
+		else if (!PageIsNew(content))
+		{
+			pl->attachment->outdated = pl->loader.stale = true;
+			keep = false;
+		}
 	}
-	buffer = PipeannReadBuffer(reader->index, blkno, PIPEANN_CODES,
-							   BUFFER_LOCK_SHARE, true, reader->strategy);
-	content = BufferGetPage(buffer);
-	if (PageIsNew(content))
-		StoreCodes(reader, first, count, zeros);
-	else if (PipeannPageIsOf(content, reader->meta->generation))
-		StoreCodes(reader, first, count, PipeannPagePayload(content));
-	else
-		reader->attachment->outdated = true;
-	UnlockReleaseBuffer(buffer);
+	kept = keep && Keep(pl, page, state, payload);
+	if (buffer != NULL)
+		memcpy(buffer, payload, PIPEANN_PAYLOAD);
+	if (pinned != InvalidBuffer)
+		UnlockReleaseBuffer(pinned);
+	return kept;
+}
+
+static inline void
+PrefetchPage(const PipeannPageLoader *pl, uint32 page)
+{
+	BlockNumber blkno = BlockOf(pl, page);
+
+	if (blkno != InvalidBlockNumber && pl->attachment->seen[page] == InvalidBuffer)
+		(void) PrefetchBuffer(pl->index, MAIN_FORKNUM, blkno);
+}
+
+/* ---------- the loader of a search ---------- */
+
+/* Where a node's code is if its page was read, or is kept; else NULL. */
+static inline const uint8 *
+Find(PipeannPageLoader *pl, uint32 page, uint32 id)
+{
+	const PipeannLayout *l = &pl->layout;
+	uint32		number;
+
+	if (IsKept(pl, page))
+		return pl->attachment->chunks[id >> PIPEANN_CHUNK_SHIFT] +
+			PipeannCodeOffset(id & (PIPEANN_CHUNK_NODES - 1), l->pq_bytes, l->attr_bytes);
+	if (!PipeannIdSetGet(&pl->read, page, &number))
+		return NULL;
+	return (const uint8 *) BufferAt(pl, number) +
+		(Size) (id - page * PipeannCodesPerPage(l)) * l->pq_bytes;
+}
+
+/* Buffers for n more pages. Those that were read before may be asked for again. */
+static void
+ReserveBuffers(PipeannPageLoader *pl, uint32 n)
+{
+	if (pl->nread + n <= MOST_READ)
+		return;
+	PipeannIdSetReset(&pl->read, 2 * BLOCK_PAGES, true);
+	pl->nread = 0;
+}
+
+/* Read a page that Find() does not find. */
+static void
+ReadPage(PipeannPageLoader *pl, uint32 page)
+{
+	pl->loader.reads++;
+	(void) ReadCodePage(pl, page, BufferAt(pl, pl->nread));
+	PipeannIdSetPut(&pl->read, page, pl->nread++);
+}
+
+static const uint8 *
+LoadCode(PipeannCodeLoader *loader, uint32 id)
+{
+	PipeannPageLoader *pl = (PipeannPageLoader *) loader;
+	uint32		page = id / PipeannCodesPerPage(&pl->layout);
+	const uint8 *code = Find(pl, page, id);
+
+	if (code != NULL)
+		return code;
+	ReserveBuffers(pl, 1);
+	ReadPage(pl, page);
+	return Find(pl, page, id);
+}
+
+static const uint8 *
+LoadAttribute(PipeannCodeLoader *loader, uint32 id, uint32 plane)
+{
+	PipeannPageLoader *pl = (PipeannPageLoader *) loader;
+	const PipeannLayout *l = &pl->layout;
+	uint32		per_page = PipeannCodesPerPage(l);
+	uint32		page = id / per_page;
+	uint32		number = 0;
+
+	if (id >> PIPEANN_CODE_BLOCK_SHIFT != pl->block)
+		(void) LoadCode(loader, id);
+	if (id >> PIPEANN_CODE_BLOCK_SHIFT == pl->block || IsKept(pl, page))
+		return pl->attachment->chunks[id >> PIPEANN_CHUNK_SHIFT] +
+			PipeannAttributeOffset(id & (PIPEANN_CHUNK_NODES - 1), l->pq_bytes,
+								   l->attr_bytes, plane);
+	if (!PipeannIdSetGet(&pl->read, page, &number))
+		PipeannCorrupted(pl->index, "has lost a code page");
+	return (const uint8 *) BufferAt(pl, number) + PipeannPlaneOffset(l, plane) +
+		(id - page * per_page);
+}
+
+/* Pages that are read together. */
+#define READ_TOGETHER 256
+
+/* Read the pages that have codes of these nodes and that Find() does not find. */
+static void
+ReadPagesOf(PipeannPageLoader *pl, const uint32 *ids, int n)
+{
+	uint32		per_page = PipeannCodesPerPage(&pl->layout);
+	uint32		pages[READ_TOGETHER];
+	int			npages = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		uint32		page = ids[i] / per_page;
+
+		/* a buffer is given before the page is read, so that it is asked for once */
+		if (Find(pl, page, ids[i]) != NULL)
+			continue;
+		PipeannIdSetPut(&pl->read, page, pl->nread++);
+		PrefetchPage(pl, page);
+		pages[npages++] = page;
+	}
+	for (int i = 0; i < npages; i++)
+	{
+		uint32		number = 0;
+
+		(void) PipeannIdSetGet(&pl->read, pages[i], &number);
+		(void) ReadCodePage(pl, pages[i], BufferAt(pl, number));
+	}
+	pl->loader.reads += npages;
 }
 
 static void
-PrefetchCodePage(const CodeReader *reader, uint32 page)
+GatherCodes(PipeannCodeLoader *loader, const uint32 *ids, int n, const uint8 **codes)
 {
-	BlockNumber blkno = CodeBlock(reader, page);
+	PipeannPageLoader *pl = (PipeannPageLoader *) loader;
+	uint32		per_page = PipeannCodesPerPage(&pl->layout);
 
-	if (blkno < reader->nblocks)
-		PrefetchBuffer(reader->index, MAIN_FORKNUM, blkno);
+	CHECK_FOR_INTERRUPTS();
+	ReserveBuffers(pl, n);
+	for (int i = 0; i < n; i += READ_TOGETHER)
+		ReadPagesOf(pl, ids + i, Min(n - i, READ_TOGETHER));
+	for (int i = 0; i < n; i++)
+		codes[i] = Find(pl, ids[i] / per_page, ids[i]);
 }
 
-/* Read the codes of ids from .. ids - 1, and of others on the same pages. */
+/* The pages that have codes of n nodes, as far as there are such nodes: the first and the end. */
 static void
-ReadCodes(Relation index, PipeannAttachment *attachment,
-		  const PipeannMeta *meta, uint32 from, uint32 ids)
+PagesOf(const PipeannPageLoader *pl, uint32 first, uint32 n, uint32 *page, uint32 *end)
 {
-	CodeReader	reader = NewReader(index, attachment, meta, ids);
-	uint32		per_page = PipeannCodesPerPage(&meta->layout);
-	uint32		first = from / per_page;
+	uint32		per_page = PipeannCodesPerPage(&pl->layout);
+	uint64		last = Min((uint64) first + n, pl->ncodes);
+
+	*page = first / per_page;
+	*end = last <= first ? *page : (uint32) ((last - 1) / per_page + 1);
+}
+
+static bool
+HasBlock(PipeannCodeLoader *loader, uint32 first)
+{
+	PipeannPageLoader *pl = (PipeannPageLoader *) loader;
+	uint32		page;
 	uint32		end;
 
-	if (from >= reader.ids)
-		return;
-	end = (reader.ids - 1) / per_page + 1;
-	if (end - first > PREFETCH_PAGES)
-		reader.strategy = GetAccessStrategy(BAS_BULKREAD);
-	for (uint32 page = first; page < Min(first + PREFETCH_PAGES, end); page++)
-		PrefetchCodePage(&reader, page);
-	for (uint32 page = first; page < end; page++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (end - page > PREFETCH_PAGES)
-			PrefetchCodePage(&reader, page + PREFETCH_PAGES);
-		ReadCodePage(&reader, page);
-	}
-	if (reader.strategy != NULL)
-		FreeAccessStrategy(reader.strategy);
+	for (PagesOf(pl, first, PIPEANN_CODE_BLOCK, &page, &end); page < end; page++)
+		if (!IsKept(pl, page) && !ReadCodePage(pl, page, NULL))
+			return false;
+	pl->block = first >> PIPEANN_CODE_BLOCK_SHIFT;
+	return true;
 }
 
-static int
-ComparePages(const void *a, const void *b)
-{
-	uint32		x = *(const uint32 *) a;
-	uint32		y = *(const uint32 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* Read the code pages that the metapage's ring names as changed. */
 static void
-ReadChanges(Relation index, PipeannAttachment *attachment,
-			const PipeannMeta *meta, uint32 ids)
+PrefetchCodes(PipeannCodeLoader *loader, uint32 first, uint32 n)
 {
-	uint64		applied = pg_atomic_read_u64(&attachment->header->applied);
-	uint32		pages[PIPEANN_CHANGE_RING];
-	int			count = 0;
-	CodeReader	reader;
+	PipeannPageLoader *pl = (PipeannPageLoader *) loader;
+	uint32		page;
+	uint32		end;
 
-	if (applied >= meta->changes)
-		return;
-	Assert(meta->changes - applied <= PIPEANN_CHANGE_RING);
-	for (uint64 c = applied; c < meta->changes; c++)
-		pages[count++] = meta->change_ring[c % PIPEANN_CHANGE_RING];
-	qsort(pages, count, sizeof(uint32), ComparePages);
-	reader = NewReader(index, attachment, meta, ids);
-
-	for (int i = 0; i < count; i++)
-	{
-		if (i > 0 && pages[i] == pages[i - 1])
-			continue;
-		CHECK_FOR_INTERRUPTS();
-		ReadCodePage(&reader, pages[i]);
-	}
+	for (PagesOf(pl, first, n, &page, &end); page < end; page++)
+		if (!IsKept(pl, page))
+			PrefetchPage(pl, page);
 }
+
+/* Set what a loader reads, and forget what it has read. */
+static void
+InitLoader(PipeannPageLoader *pl, Relation index, PipeannAttachment *attachment,
+		   const PipeannMeta *meta)
+{
+	pl->loader.code = LoadCode;
+	pl->loader.attribute = LoadAttribute;
+	pl->loader.gather = GatherCodes;
+	pl->loader.has_block = HasBlock;
+	pl->loader.prefetch = PrefetchCodes;
+	if (attachment->seen == NULL)
+		attachment->seen =
+			MemoryContextAllocZero(attachment->context,
+								   mul_size(PipeannCodePages(&meta->layout, attachment->header->ids),
+											sizeof(Buffer)));
+	pl->index = index;
+	pl->attachment = attachment;
+	pl->layout = meta->layout;
+	pl->places = meta->places;
+	pl->generation = meta->generation;
+	pl->code_pages = meta->code_pages;
+	pl->ncodes = Min(PipeannMetaIds(meta), attachment->header->ids);
+	pl->nblocks = RelationGetNumberOfBlocks(index);
+	pl->nread = 0;
+	pl->block = PIPEANN_INVALID_ID;
+	pl->loader.stale = false;
+}
+
+/* Read some of the pages that are missing, from the first one on, if there is room for them. */
+static void
+FillSome(PipeannPageLoader *pl)
+{
+	uint32		page = (uint32) pg_atomic_read_u64(&pl->attachment->header->complete);
+	uint32		end = PipeannCodePages(&pl->layout, pl->ncodes);
+
+	for (uint32 i = 0; i < FILL_PAGES && page < end; page++, i++)
+		if (!IsKept(pl, page) && !ReadCodePage(pl, page, NULL))
+			return;
+	for (uint32 i = 0; i < FILL_PAGES && page < end; page++, i++)
+		if (!IsKept(pl, page))
+			PrefetchPage(pl, page);
+}
+
+/* Whether all codes are in memory and mapped. */
+static bool
+IsComplete(PipeannAttachment *attachment, const PipeannLayout *l, uint32 ncodes)
+{
+	uint64		complete = pg_atomic_read_u64(&attachment->header->complete);
+
+	if ((uint32) complete < PipeannCodePages(l, ncodes))
+		return false;
+	pg_read_barrier();
+	while (((uint64) attachment->mapped << PIPEANN_CHUNK_SHIFT) < ncodes)
+	{
+		if (MapChunk(attachment, attachment->mapped) == NULL)
+			return false;
+		attachment->mapped++;
+	}
+	return true;
+}
+
+/* Give a cache what gets the codes that are not in memory, if there are such. */
+void
+PipeannCacheSetLoader(Relation index, PipeannCache *cache, const PipeannMeta *meta)
+{
+	PipeannAttachment *attachment = cache->attachment;
+	PipeannPageLoader *pl = cache->loader;
+
+	cache->codes.loader = NULL;
+	if (likely(IsComplete(attachment, &meta->layout, cache->codes.ncodes)))
+		return;
+	if (pl == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(cache->context);
+
+		pl = palloc0(sizeof(PipeannPageLoader));
+		PipeannIdSetInit(&pl->read, 2 * BLOCK_PAGES, true);
+		MemoryContextSwitchTo(old);
+		cache->loader = pl;
+	}
+	else
+		PipeannIdSetReset(&pl->read, 2 * BLOCK_PAGES, true);
+	InitLoader(pl, index, attachment, meta);
+	FillSome(pl);
+	if (!IsComplete(attachment, &meta->layout, cache->codes.ncodes))
+		cache->codes.loader = &pl->loader;
+}
+
+/* Read all codes that there is room for. */
+void
+PipeannCacheLoadAll(PipeannCache *cache)
+{
+	PipeannPageLoader *pl = cache->loader;
+	uint32		end;
+
+	if (cache->codes.loader == NULL)
+		return;
+	end = PipeannCodePages(&pl->layout, pl->ncodes);
+	for (uint32 page = 0; page < end; page++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (page + FILL_PAGES < end && !IsKept(pl, page + FILL_PAGES))
+			PrefetchPage(pl, page + FILL_PAGES);
+		if (!IsKept(pl, page))
+			(void) ReadCodePage(pl, page, NULL);
+	}
+	if (IsComplete(cache->attachment, &pl->layout, cache->codes.ncodes))
+		cache->codes.loader = NULL;
+}
+
+/* ---------- the root ---------- */
 
 static void
 ReportInvalidEntryGraph(Relation index)
@@ -259,7 +670,7 @@ ReadRun(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 		attachment->outdated = true;
 }
 
-/* Read everything into a new cache's first segment. */
+/* Read what a new root has. Codes come when they are wanted. */
 void
 PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 				 const PipeannMeta *meta)
@@ -267,24 +678,21 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 	const PipeannLayout *l = &meta->layout;
 	PipeannCacheHeader *header = attachment->header;
 	char	   *base = (char *) header;
-	uint32		ids = PipeannMetaIds(meta);
 
 	ReadRun(index, attachment, meta, PIPEANN_CODEBOOK, 0,
 			base + header->centroids, PipeannCodebookBytes(l));
 	ReadRun(index, attachment, meta, PIPEANN_CODEBOOK, PipeannHistogramsPage(l),
 			base + header->histograms, PipeannHistogramsBytes(l));
 	ReadRun(index, attachment, meta, PIPEANN_ENTRY, PipeannEntryPage(l),
-			base + header->entry_graph, PipeannEntryGraphBytes(meta->entry_count));
+			base + header->entry_graph, PipeannEntryGraphBytes(l, meta->entry_count));
 	if (attachment->outdated)
 		return;
 	if (header->halves != 0)
 		RoundCentroids(attachment);
 	CheckEntryGraph(index, meta, base + header->entry_graph);
 	PIPEANN_PAUSE("cache-load");
-	ReadCodes(index, attachment, meta, 0, ids);
-	pg_atomic_write_u32(&header->ncodes, ids);
-	pg_atomic_write_u64(&header->applied, meta->changes);
-	pg_atomic_write_u64(&header->entry_graph_applied, meta->entry_changes);
+	pg_atomic_init_u64(&header->applied, meta->changes);
+	pg_atomic_init_u64(&header->entry_graph_applied, meta->entry_changes);
 }
 
 /* Read the ids again: VACUUM has put live nodes in the places of dead ones. */
@@ -312,22 +720,109 @@ ReadEntryIds(Relation index, PipeannAttachment *attachment,
 	pfree(ids);
 }
 
+/* ---------- what is newer ---------- */
+
+/* Note a change of a page that is not kept. False if it is kept. */
+static bool
+NoteChange(PipeannPageLoader *pl, uint32 page)
+{
+	pg_atomic_uint32 *of = StateOf(pl, page);
+	uint32		state = pg_atomic_read_u32(of);
+
+	do
+	{
+		if ((state & STATE) == KEPT)
+			return false;
+	} while (!pg_atomic_compare_exchange_u32(of, &state, state + ONE_CHANGE));
+	return true;
+}
+
+/* Read a page that is kept again. */
+static void
+ReadAgain(PipeannPageLoader *pl, uint32 page)
+{
+	BlockNumber blkno = BlockOf(pl, page);
+	Buffer		buffer;
+	Page		content;
+
+	if (blkno == InvalidBlockNumber)
+		return;
+	buffer = LockPage(pl, page, blkno);
+	content = BufferGetPage(buffer);
+	if (!PageIsNew(content) && PipeannPageIsOf(content, pl->generation))
+		StoreCodes(pl, page, PipeannPagePayload(content));
+	else if (!PageIsNew(content))
+		pl->attachment->outdated = true;
+	UnlockReleaseBuffer(buffer);
+}
+
+/* Give up all pages: nobody knows which have changed. */
+static void
+ForgetPages(PipeannPageLoader *pl)
+{
+	PipeannCacheHeader *header = pl->attachment->header;
+	uint32		pages = PipeannCodePages(&pl->layout, header->ids);
+	uint64		complete;
+
+	for (uint32 page = 0; page < pages; page++)
+	{
+		pg_atomic_uint32 *of = StateOf(pl, page);
+		uint32		state = pg_atomic_read_u32(of);
+
+		if (NoteChange(pl, page))
+			continue;
+		state = pg_atomic_read_u32(of);
+		pg_atomic_write_u32(of, (state & ~STATE) + ONE_CHANGE);
+		pg_atomic_fetch_sub_u64(&header->kept, 1);
+	}
+	complete = pg_atomic_read_u64(&header->complete);
+	while (!pg_atomic_compare_exchange_u64(&header->complete, &complete,
+										   ((complete >> 32) + 1) << 32))
+		;
+}
+
+/* The pages that the metapage's ring names, whose numbers are not to be relied on. */
+static void
+ReadChanges(PipeannPageLoader *pl, const PipeannMeta *meta, uint64 applied)
+{
+	uint32		pages = PipeannCodePages(&pl->layout, pl->attachment->header->ids);
+	uint32		last = PIPEANN_INVALID_ID;
+
+	for (uint64 c = applied; c < meta->changes; c++)
+	{
+		uint32		page = meta->change_ring[c % PIPEANN_CHANGE_RING];
+
+		if (page >= pages || page == last)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		last = page;
+		if (NoteChange(pl, page))
+			continue;
+		if (!HasChunks(pl, page, false))
+		{
+			/* this backend cannot map it */
+			ForgetPages(pl);
+			return;
+		}
+		ReadAgain(pl, page);
+	}
+}
+
 /*
- * Read what is newer than this cache, which has codes of so many ids by now: those
- * below ids that were added or changed, and the entry graph's ids.
+ * Read what is newer than this cache: pages that are kept and have changed, and the entry
+ * graph's ids. In turn.
  */
 void
 PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment,
-					  const PipeannMeta *meta, uint32 have, uint32 ids)
+					  const PipeannMeta *meta)
 {
 	uint64		applied = pg_atomic_read_u64(&attachment->header->applied);
+	PipeannPageLoader pl;
 
+	InitLoader(&pl, index, attachment, meta);
 	if (meta->changes > applied + PIPEANN_CHANGE_RING)
-		ReadCodes(index, attachment, meta, 0, ids);
+		ForgetPages(&pl);
 	else
-	{
-		ReadChanges(index, attachment, meta, have);
-		ReadCodes(index, attachment, meta, have, ids);
-	}
+		ReadChanges(&pl, meta, applied);
 	ReadEntryIds(index, attachment, meta);
 }

@@ -1,18 +1,17 @@
 /*
  * registry.c
- *		Caches in shared memory: the control struct, which is made if the library was
- *		not preloaded; segments of memory; entries of caches, which are claimed, shared
- *		and dropped; and giving memory back: the caches used longest ago when room is
- *		short, and those of files that are gone.
+ *		Caches in shared memory: the control struct, which is made if the library was not
+ *		preloaded; entries of caches, which are claimed, shared and dropped; who has how
+ *		much of the memory; and dropping the caches of files that are gone.
  *
- * PostgreSQL's free page manager keeps the pages of the arena. Dynamic shared memory
- * segments are pinned, so that they outlive the backend that made them; all of them
- * together are counted against pipeann.shared_memory. One that is given back lives on while
- * an idle backend still maps it, until that backend next uses an index or ends.
- *
- * One backend loads a cache while others that need it wait. If that backend
+ * One backend loads a cache's root while others that need it wait. If that backend
  * fails or ends, PipeannRegistryLetGo() gives the entry up and the others try
  * again.
+ *
+ * The memory is for those that use it. One that finds no room has those dropped that
+ * nobody has used of late, and if it has less than its share, one that has more. What was
+ * dropped comes back as searches want it, and as long as anybody finds no room nobody gets
+ * more than a share.
  */
 #include "cache/registry.h"
 
@@ -20,45 +19,41 @@
 
 #include "access/xact.h"
 #include "base/attempt.h"
-#include "base/huge.h"
 #include "common/relpath.h"
 #include "storage/ipc.h"
 #include "utils/wait_event.h"
 
-int			pipeann_shared_memory = 128;
 PipeannControl *pipeann_control = NULL;
-char		pipeann_arena_error[256] = "";
 
 static bool unavailable = false;
-static char *arena = NULL;
+static uint32 nentries = PIPEANN_FEW_ENTRIES;
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
 static void
-InitControl(PipeannControl *control)
+InitControl(PipeannControl *control, uint32 entries)
 {
-	memset(control, 0, sizeof(*control));
+	memset(control, 0, PipeannControlSize(entries));
+	control->entries = (PipeannCacheEntry *)
+		((char *) control + PipeannControlSize(entries)) - entries;
 	control->tranche_id = LWLockNewTrancheId();
 	LWLockInitialize(&control->lock, control->tranche_id);
-	LWLockInitialize(&control->arena_lock, control->tranche_id);
+	PipeannArenaInit(&control->arena, control->tranche_id);
 	pg_atomic_init_u64(&control->frees, 0);
+	pg_atomic_init_u64(&control->refused, 0);
+	pg_atomic_init_u64(&control->dropped, 0);
 	pg_atomic_init_u64(&control->reported, 0);
-	PipeannHintsInitShared(&control->hot, &control->stats, control->tranche_id);
-	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+	PipeannHintsInitShared(&control->hot, entries, &control->stats, control->tranche_id);
+	for (uint32 i = 0; i < entries; i++)
 	{
 		PipeannCacheEntry *entry = &control->entries[i];
 
-		entry->first_segment = PIPEANN_NO_SEGMENT;
-		entry->last_segment = PIPEANN_NO_SEGMENT;
 		pg_atomic_init_u32(&entry->refcount, 0);
 		pg_atomic_init_u32(&entry->busy, 0);
 		pg_atomic_init_u64(&entry->last_used, 0);
+		pg_atomic_init_u64(&entry->pages, 0);
 		ConditionVariableInit(&entry->changed);
 	}
-	for (int i = 0; i < PIPEANN_MAX_SEGMENTS; i++)
-		control->segments[i].next = i + 1 < PIPEANN_MAX_SEGMENTS ? i + 1 :
-			PIPEANN_NO_SEGMENT;
-	control->free_segment = 0;
 	control->layout = PIPEANN_CONTROL_LAYOUT;
 }
 
@@ -67,11 +62,11 @@ static void
 FindOrMake(void *control)
 {
 	bool		found;
-	PipeannControl *made = ShmemInitStruct("pipeann", sizeof(PipeannControl),
+	PipeannControl *made = ShmemInitStruct("pipeann", PipeannControlSize(nentries),
 										   &found);
 
 	if (!found)
-		InitControl(made);
+		InitControl(made, nentries);
 	*(PipeannControl **) control = made;
 }
 
@@ -88,7 +83,7 @@ Attach(PipeannControl *control)
  *
  * The server keeps some 100 kB in reserve for libraries that are not preloaded.
  * If that is gone, or another version of this library left a struct that
- * differs, there are only private copies.
+ * differs, roots are backends' own.
  */
 PipeannControl *
 PipeannControlGet(void)
@@ -99,7 +94,7 @@ PipeannControlGet(void)
 		return pipeann_control;
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	(void) PipeannAttempt(FindOrMake, &control, pipeann_arena_error,
-						  sizeof(pipeann_arena_error));
+						  256);
 	LWLockRelease(AddinShmemInitLock);
 	if (control != NULL && control->layout == PIPEANN_CONTROL_LAYOUT)
 	{
@@ -108,7 +103,7 @@ PipeannControlGet(void)
 	}
 	unavailable = true;
 	ereport(LOG,
-			(errmsg("pipeann has no shared memory: each backend keeps copies of its own"),
+			(errmsg("pipeann has no shared memory: each backend keeps codebooks and entry graphs of its own, and codes are read from pages"),
 			 errhint("Add \"pipeann\" to \"shared_preload_libraries\" and restart the server.")));
 	return NULL;
 }
@@ -136,174 +131,6 @@ WaitEvent(void)
 #endif
 }
 
-/* ---------- segments ---------- */
-
-static Size
-ArenaSize(void)
-{
-	Size		size = mul_size(pipeann_shared_memory, 1024 * 1024);
-
-	return size == 0 ? 0 : add_size(size, PIPEANN_HUGE_PAGE);
-}
-
-/* At server start, under AddinShmemInitLock. */
-static void
-InitArena(PipeannControl *control)
-{
-	Size		size = ArenaSize();
-	bool		found;
-	uint64		pages;
-
-	if (size == 0)
-		return;
-	arena = (char *) TYPEALIGN(PIPEANN_HUGE_PAGE,
-							   ShmemInitStruct("pipeann arena", size, &found));
-	if (found)
-		return;
-	size -= PIPEANN_HUGE_PAGE;
-	PipeannHugeMap(arena, size);
-	pages = size / FPM_PAGE_SIZE - PIPEANN_ARENA_HEADER_PAGES;
-	FreePageManagerInitialize((FreePageManager *) arena, arena);
-	FreePageManagerPut((FreePageManager *) arena, PIPEANN_ARENA_HEADER_PAGES,
-					   pages);
-	control->arena_pages = pages;
-}
-
-/* Pages that all caches together may take, and take. */
-uint64
-PipeannArenaLimit(void)
-{
-	if (pipeann_control->arena_pages > 0)
-		return pipeann_control->arena_pages;
-	return (uint64) pipeann_shared_memory * (1024 * 1024 / FPM_PAGE_SIZE);
-}
-
-/*
- * Make a dynamic segment that outlives this backend, or attach to one if handle
- * is valid. NULL if the operating system refuses.
- */
-static dsm_segment *
-TrySegment(dsm_handle handle, Size size)
-{
-	dsm_segment *dsm = PipeannAttemptSegment(handle, size, pipeann_arena_error,
-											 sizeof(pipeann_arena_error));
-
-	if (dsm != NULL && handle == DSM_HANDLE_INVALID)
-		dsm_pin_segment(dsm);
-	return dsm;
-}
-
-/*
- * Take pages: of the arena, with *place the first, or of what dynamic segments may
- * have. False if there are not so many.
- */
-static bool
-TakePages(uint32 pages, Size *place)
-{
-	bool		ok;
-
-	LWLockAcquire(&pipeann_control->arena_lock, LW_EXCLUSIVE);
-	if (pipeann_control->arena_pages > 0)
-		ok = FreePageManagerGet((FreePageManager *) arena, pages, place);
-	else
-		ok = pipeann_control->used_pages + pages <= PipeannArenaLimit();
-	if (ok)
-		pipeann_control->used_pages += pages;
-	LWLockRelease(&pipeann_control->arena_lock);
-	return ok;
-}
-
-static void
-GivePages(const PipeannSegment *segment)
-{
-	LWLockAcquire(&pipeann_control->arena_lock, LW_EXCLUSIVE);
-	if (pipeann_control->arena_pages > 0)
-		FreePageManagerPut((FreePageManager *) arena, segment->place,
-						   segment->pages);
-	pipeann_control->used_pages -= segment->pages;
-	LWLockRelease(&pipeann_control->arena_lock);
-}
-
-/* The mapping of a dynamic segment that was made or attached to. */
-static void
-SetDynamic(PipeannMapping *mapping, dsm_segment *dsm)
-{
-	mapping->dsm = dsm;
-	mapping->address = dsm_segment_address(dsm);
-	PipeannHugeAdvise(mapping->address,
-					  mul_size(mapping->segment.pages, FPM_PAGE_SIZE));
-}
-
-/* Make a segment of mapping->segment.pages. */
-PipeannArenaResult
-PipeannArenaAllocate(PipeannMapping *mapping)
-{
-	PipeannSegment *segment = &mapping->segment;
-	Size		size = mul_size(segment->pages, FPM_PAGE_SIZE);
-	dsm_segment *volatile dsm = NULL;
-
-	if (!TakePages(segment->pages, &segment->place))
-		return PIPEANN_ARENA_FULL;
-	if (pipeann_control->arena_pages > 0)
-	{
-		mapping->address = arena + segment->place * FPM_PAGE_SIZE;
-		PipeannHugeCollapse(mapping->address, size);
-		return PIPEANN_ARENA_OK;
-	}
-	PG_TRY();
-	{
-		dsm = TrySegment(DSM_HANDLE_INVALID, size);
-	}
-	PG_CATCH();
-	{
-		GivePages(segment);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	if (dsm == NULL)
-	{
-		GivePages(segment);
-		/* a pending cancel makes the system call fail, too */
-		CHECK_FOR_INTERRUPTS();
-		return PIPEANN_ARENA_REFUSED;
-	}
-	segment->place = dsm_segment_handle(dsm);
-	SetDynamic(mapping, dsm);
-	return PIPEANN_ARENA_OK;
-}
-
-/* Map a segment of another backend. False if that fails. */
-static bool
-AttachSegment(PipeannMapping *mapping)
-{
-	Size		place = mapping->segment.place;
-	dsm_segment *dsm;
-
-	if (pipeann_control->arena_pages > 0)
-	{
-		mapping->address = arena + place * FPM_PAGE_SIZE;
-		return true;
-	}
-	if (dsm_find_mapping((dsm_handle) place) != NULL)
-		return false;
-	dsm = TrySegment((dsm_handle) place, 0);
-	if (dsm == NULL)
-	{
-		CHECK_FOR_INTERRUPTS();
-		return false;
-	}
-	SetDynamic(mapping, dsm);
-	return true;
-}
-
-static void
-FreeSegment(const PipeannSegment *segment)
-{
-	GivePages(segment);
-	if (pipeann_control->arena_pages == 0)
-		dsm_unpin_segment((dsm_handle) segment->place);
-}
-
 /* ---------- at server start ---------- */
 
 static void
@@ -311,20 +138,27 @@ RequestSharedMemory(void)
 {
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
-	RequestAddinShmemSpace(add_size(MAXALIGN(sizeof(PipeannControl)),
-									ArenaSize()));
+	RequestAddinShmemSpace(add_size(PipeannControlSize(nentries),
+									PipeannArenaReserved()));
 }
 
 static void
 StartUp(void)
 {
 	PipeannControl *control;
+	Size		size = PipeannArenaReserved();
+	bool		found;
 
 	if (prev_shmem_startup_hook)
 		prev_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	FindOrMake(&control);
-	InitArena(control);
+	if (size > 0)
+	{
+		char	   *arena = ShmemInitStruct("pipeann arena", size, &found);
+
+		PipeannArenaAddReserved(&control->arena, arena, size, !found);
+	}
 	LWLockRelease(AddinShmemInitLock);
 	Attach(control);
 }
@@ -333,6 +167,7 @@ StartUp(void)
 void
 PipeannControlPreload(void)
 {
+	nentries = PIPEANN_MANY_ENTRIES;
 	prev_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = RequestSharedMemory;
 	prev_shmem_startup_hook = shmem_startup_hook;
@@ -347,9 +182,6 @@ PipeannControlPreload(void)
 /* Check again this often (ms), in case a signal was missed. */
 #define WAIT_TIMEOUT 1000L
 
-/* Evicting a cache that was used so recently (s) is reported. */
-#define RECENTLY 60
-
 static bool
 IsAlive(const PipeannCacheEntry *entry)
 {
@@ -361,7 +193,7 @@ IsAlive(const PipeannCacheEntry *entry)
 static PipeannCacheEntry *
 FindAlive(const PipeannLocator *locator)
 {
-	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
@@ -374,51 +206,21 @@ FindAlive(const PipeannLocator *locator)
 static PipeannCacheEntry *
 FindFree(void)
 {
-	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
 		if (pipeann_control->entries[i].state == PIPEANN_CACHE_ENTRY_FREE)
 			return &pipeann_control->entries[i];
 	return NULL;
 }
 
 /*
- * Under control->lock, exclusive. Each segment leaves the list before its
- * memory is given back, so that no failure could give it back twice.
- */
-static void
-FreeEntry(PipeannCacheEntry *entry)
-{
-	PipeannHotForget(&pipeann_control->hot, entry - pipeann_control->entries);
-	entry->state = PIPEANN_CACHE_ENTRY_FREE;
-	entry->generation = 0;
-	entry->relid = InvalidOid;
-	pg_atomic_write_u64(&pipeann_control->frees,
-						pg_atomic_read_u64(&pipeann_control->frees) + 1);
-	while (entry->first_segment != PIPEANN_NO_SEGMENT)
-	{
-		int32		number = entry->first_segment;
-		PipeannSegment segment = pipeann_control->segments[number];
-
-		entry->first_segment = segment.next;
-		pipeann_control->segments[number].next = pipeann_control->free_segment;
-		pipeann_control->free_segment = number;
-		FreeSegment(&segment);
-	}
-	entry->last_segment = PIPEANN_NO_SEGMENT;
-	entry->nsegments = 0;
-	entry->pages = 0;
-}
-
-/*
- * Under control->lock, exclusive. The barrier orders this against the last
- * user's leaving: either we see that it has left or it sees the new state.
+ * Under control->lock, exclusive. Its memory is given back when it has no user any more
+ * (Reap()).
  */
 static void
 DoomLocked(PipeannCacheEntry *entry)
 {
 	entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
-	pg_memory_barrier();
-	if (pg_atomic_read_u32(&entry->refcount) == 0)
-		FreeEntry(entry);
+	pg_atomic_fetch_add_u64(&pipeann_control->frees, 1);
 }
 
 void
@@ -431,6 +233,77 @@ PipeannRegistryDoom(PipeannCacheEntry *entry,
 	LWLockRelease(&pipeann_control->lock);
 	ConditionVariableBroadcast(&entry->changed);
 }
+
+/* A doomed entry without users, which from now on is the caller's alone; or NULL. */
+static PipeannCacheEntry *
+TakeDoomed(void)
+{
+	PipeannCacheEntry *found = NULL;
+
+	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
+	for (uint32 i = 0; i < pipeann_control->hot.n && found == NULL; i++)
+	{
+		PipeannCacheEntry *entry = &pipeann_control->entries[i];
+
+		if (entry->state == PIPEANN_CACHE_ENTRY_DOOMED &&
+			pg_atomic_read_u32(&entry->refcount) == 0)
+			found = entry;
+	}
+	if (found != NULL)
+		found->state = PIPEANN_CACHE_ENTRY_GOING;
+	LWLockRelease(&pipeann_control->lock);
+	return found;
+}
+
+/* Give back a cache's memory; what of it cannot be mapped is lost. */
+static void
+GiveBack(PipeannCacheEntry *entry)
+{
+	PipeannArena *arena = &pipeann_control->arena;
+	PipeannCacheHeader *header;
+	pg_atomic_uint64 *chunks;
+	PipeannArenaPlace map;
+
+	if (entry->root == PIPEANN_NOWHERE)
+		return;
+	header = (PipeannCacheHeader *) PipeannArenaAt(arena, entry->root);
+	if (header == NULL)
+		return;
+	chunks = PipeannRootAt(header, header->chunks);
+	for (uint32 i = 0; i < header->ids / PIPEANN_CHUNK_NODES; i++)
+		if (pg_atomic_read_u64(&chunks[i]) != PIPEANN_NOWHERE)
+			(void) PipeannArenaGive(arena, pg_atomic_read_u64(&chunks[i]),
+									 header->chunk_pages);
+	map = pg_atomic_read_u64(&header->row_map);
+	if (map != PIPEANN_NOWHERE)
+		(void) PipeannArenaGive(arena, map, pg_atomic_read_u64(&header->row_map_pages));
+	(void) PipeannArenaGive(arena, entry->root, entry->root_pages);
+}
+
+/* Free the entries that are doomed and have no users, with their memory; whether any was. */
+static bool
+Reap(void)
+{
+	PipeannCacheEntry *entry;
+	bool		any = false;
+
+	while ((entry = TakeDoomed()) != NULL)
+	{
+		GiveBack(entry);
+		LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
+		PipeannHotForget(&pipeann_control->hot, entry - pipeann_control->entries);
+		entry->relid = InvalidOid;
+		entry->generation = 0;
+		entry->root = PIPEANN_NOWHERE;
+		pg_atomic_write_u64(&entry->pages, 0);
+		entry->state = PIPEANN_CACHE_ENTRY_FREE;
+		LWLockRelease(&pipeann_control->lock);
+		any = true;
+	}
+	return any;
+}
+
+/* ---------- using entries ---------- */
 
 static void
 TakeReference(PipeannAttachment *attachment, PipeannCacheEntry *entry)
@@ -454,6 +327,7 @@ StartLoading(PipeannAttachment *attachment,
 	entry->build_id = attachment->build_id;
 	entry->generation = ++pipeann_control->generations;
 	entry->state = PIPEANN_CACHE_ENTRY_LOADING;
+	entry->wanted = 0;
 	pg_atomic_write_u32(&entry->refcount, 0);
 	pg_atomic_write_u32(&entry->busy, 0);
 	TakeReference(attachment, entry);
@@ -494,60 +368,56 @@ TryClaim(PipeannAttachment *attachment,
 	return PIPEANN_CLAIM_LOAD;
 }
 
-static bool
-IsUnused(PipeannCacheEntry *entry)
-{
-	return entry->state == PIPEANN_CACHE_ENTRY_READY &&
-		pg_atomic_read_u32(&entry->refcount) == 0;
-}
-
 /*
- * The unused cache that was used longest ago, or NULL. Under the lock, exclusive,
- * so that no reference can be taken meanwhile.
+ * The unused cache that was used longest ago, before a moment; or NULL. Under the lock,
+ * exclusive, so that no reference can be taken meanwhile.
  */
 static PipeannCacheEntry *
-FindVictim(void)
+FindUnused(TimestampTz before)
 {
 	PipeannCacheEntry *victim = NULL;
+	uint64		oldest = (uint64) before;
 
-	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
-		if (IsUnused(entry) &&
-			(victim == NULL || pg_atomic_read_u64(&entry->last_used) <
-			 pg_atomic_read_u64(&victim->last_used)))
+		if (entry->state == PIPEANN_CACHE_ENTRY_READY &&
+			pg_atomic_read_u32(&entry->refcount) == 0 &&
+			pg_atomic_read_u64(&entry->last_used) < oldest)
+		{
 			victim = entry;
+			oldest = pg_atomic_read_u64(&entry->last_used);
+		}
 	}
 	return victim;
 }
 
-/* Evict that cache, to have its entry. False if there is none. */
+/* Drop that cache. False if there is none. */
 static bool
-Evict(void)
+DropUnused(TimestampTz before)
 {
 	PipeannCacheEntry *victim;
 
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	victim = FindVictim();
+	victim = FindUnused(before);
 	if (victim != NULL)
-		FreeEntry(victim);
+		DoomLocked(victim);
 	LWLockRelease(&pipeann_control->lock);
-	return victim != NULL;
+	return victim != NULL && Reap();
 }
 
 /*
  * Take a reference to the cache of the attachment's file, or an entry to load
- * it into; waits while another backend loads it. With evict, may evict a cache
- * for its entry.
+ * it into, for which another cache may be dropped; waits while another backend loads it.
  */
 PipeannClaim
-PipeannRegistryClaim(PipeannAttachment *attachment,
-					 bool evict)
+PipeannRegistryClaim(PipeannAttachment *attachment)
 {
 	PipeannCacheEntry *wait;
 	PipeannClaim claim;
 
+	(void) Reap();
 	do
 	{
 		LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
@@ -558,24 +428,24 @@ PipeannRegistryClaim(PipeannAttachment *attachment,
 			ConditionVariableTimedSleep(&wait->changed, WAIT_TIMEOUT,
 										WaitEvent());
 	} while (wait != NULL ||
-			 (claim == PIPEANN_CLAIM_NONE && evict && Evict()));
+			 (claim == PIPEANN_CLAIM_NONE && DropUnused(PG_INT64_MAX)));
 	ConditionVariableCancelSleep();
 	return claim;
 }
 
-/* Whether a file's cache is loaded. */
-bool
-PipeannRegistryHas(const PipeannLocator *locator, uint64 build_id)
+/* The entry of a file's cache that is loaded, or NULL; it may go at any moment. */
+PipeannCacheEntry *
+PipeannRegistryFind(const PipeannLocator *locator, uint64 build_id)
 {
 	PipeannCacheEntry *entry;
-	bool		has;
 
 	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
 	entry = FindAlive(locator);
-	has = entry != NULL && entry->state == PIPEANN_CACHE_ENTRY_READY &&
-		entry->build_id == build_id;
+	if (entry != NULL && (entry->state != PIPEANN_CACHE_ENTRY_READY ||
+						  entry->build_id != build_id))
+		entry = NULL;
 	LWLockRelease(&pipeann_control->lock);
-	return has;
+	return entry;
 }
 
 /*
@@ -599,7 +469,7 @@ PipeannRegistryHold(PipeannAttachment *attachment)
 	return ok;
 }
 
-/* The cache is loaded. If it has been doomed meanwhile, only this backend uses it. */
+/* The root is loaded. If it has been doomed meanwhile, only this backend uses it. */
 void
 PipeannRegistryPublish(PipeannAttachment *attachment)
 {
@@ -637,18 +507,9 @@ PipeannRegistryLetGo(PipeannAttachment *attachment)
 		attachment->loading = false;
 		PipeannRegistryDoom(entry, attachment->generation);
 	}
-	if (!attachment->referenced)
-		return;
+	if (attachment->referenced)
+		pg_atomic_sub_fetch_u32(&entry->refcount, 1);
 	attachment->referenced = false;
-	if (pg_atomic_sub_fetch_u32(&entry->refcount, 1) > 0 ||
-		*(volatile uint32 *) &entry->state != PIPEANN_CACHE_ENTRY_DOOMED)
-		return;
-	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	if (entry->generation == attachment->generation &&
-		entry->state == PIPEANN_CACHE_ENTRY_DOOMED &&
-		pg_atomic_read_u32(&entry->refcount) == 0)
-		FreeEntry(entry);
-	LWLockRelease(&pipeann_control->lock);
 }
 
 /* Drop the cache of a file, if there is one. */
@@ -662,90 +523,10 @@ PipeannRegistryForget(const PipeannLocator *locator)
 	if (entry != NULL)
 		DoomLocked(entry);
 	LWLockRelease(&pipeann_control->lock);
-	if (entry != NULL)
-		ConditionVariableBroadcast(&entry->changed);
-}
-
-/*
- * Add a segment to an entry that this backend is loading or has its turn on.
- * False if there are too many: then its memory is given back.
- */
-bool
-PipeannRegistryAddSegment(PipeannAttachment *attachment,
-						  const PipeannMapping *mapping)
-{
-	PipeannCacheEntry *entry = attachment->entry;
-	int32		number;
-	bool		ok;
-
-	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	number = pipeann_control->free_segment;
-	ok = number != PIPEANN_NO_SEGMENT &&
-		entry->nsegments < PIPEANN_MAX_ENTRY_SEGMENTS;
-	if (ok)
-	{
-		pipeann_control->free_segment = pipeann_control->segments[number].next;
-		pipeann_control->segments[number] = mapping->segment;
-		pipeann_control->segments[number].next = PIPEANN_NO_SEGMENT;
-		if (entry->last_segment == PIPEANN_NO_SEGMENT)
-			entry->first_segment = number;
-		else
-			pipeann_control->segments[entry->last_segment].next = number;
-		entry->last_segment = number;
-		entry->nsegments++;
-		entry->pages += mapping->segment.pages;
-	}
-	LWLockRelease(&pipeann_control->lock);
-	if (ok)
-		return true;
-	if (mapping->dsm != NULL)
-		dsm_detach(mapping->dsm);
-	FreeSegment(&mapping->segment);
-	return false;
-}
-
-/* Copy the segments of an entry that are not mapped yet; returns how many. */
-static int
-CopySegments(const PipeannAttachment *attachment, PipeannMapping *mappings)
-{
-	uint32		position = 0;
-	int			count = 0;
-
-	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
-	for (int32 i = attachment->entry->first_segment; i != PIPEANN_NO_SEGMENT;
-		 i = pipeann_control->segments[i].next)
-		if (position++ >= attachment->nmappings)
-			mappings[count++] =
-				(PipeannMapping) {.segment = pipeann_control->segments[i]};
-	LWLockRelease(&pipeann_control->lock);
-	return count;
-}
-
-/*
- * Map the segments that other backends added to a referenced entry. False if one
- * cannot be mapped.
- */
-bool
-PipeannRegistryMapSegments(PipeannAttachment *attachment)
-{
-	PipeannMapping mappings[PIPEANN_MAX_ENTRY_SEGMENTS];
-	int			count;
-
-	if (attachment->entry == NULL ||
-		*(volatile uint32 *) &attachment->entry->nsegments ==
-		attachment->nmappings)
-		return true;
-	count = CopySegments(attachment, mappings);
-	for (int i = 0; i < count; i++)
-	{
-		if (!AttachSegment(&mappings[i]))
-			return false;
-		attachment->mappings[attachment->nmappings++] = mappings[i];
-		attachment->model.bytes += (Size) mappings[i].segment.pages *
-			FPM_PAGE_SIZE;
-	}
-	attachment->header = (PipeannCacheHeader *) attachment->mappings[0].address;
-	return true;
+	if (entry == NULL)
+		return;
+	ConditionVariableBroadcast(&entry->changed);
+	(void) Reap();
 }
 
 static bool
@@ -800,76 +581,178 @@ PipeannInTurn(PipeannAttachment *attachment, PipeannChange change, void *arg)
 	PG_END_TRY();
 }
 
-/* ---------- giving memory back ---------- */
+/* ---------- who has how much ---------- */
 
-static uint64
-EvictablePages(void)
+/* A cache that was not used for so long (ms) has no share; nor is want remembered longer. */
+#define ACTIVE_MS 60000
+
+/* A cache is dropped for others only if it was not used for so long (ms), ... */
+#define UNUSED_MS 5000
+
+/* ... or has more than its share: no more often than this (ms). */
+#define DROP_MS 1000
+
+static TimestampTz
+Ago(int64 ms)
 {
-	uint64		pages = 0;
-
-	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
-	{
-		PipeannCacheEntry *entry = &pipeann_control->entries[i];
-
-		if (IsUnused(entry))
-			pages += entry->pages;
-	}
-	return pages;
+	return GetCurrentTimestamp() - ms * 1000;
 }
 
-static void
-ReportEviction(TimestampTz last_used)
+static bool
+IsActive(PipeannCacheEntry *entry, TimestampTz since)
 {
-	static bool told = false;
-
-	if (told || TimestampDifferenceExceeds(last_used, GetCurrentTimestamp(),
-										   RECENTLY * 1000))
-		return;
-	told = true;
-	ereport(LOG,
-			(errmsg("pipeann indexes in use do not fit shared memory together: one made room for another"),
-			 errhint("Consider raising \"pipeann.shared_memory\".")));
+	return IsAlive(entry) &&
+		(pg_atomic_read_u32(&entry->refcount) > 0 ||
+		 (TimestampTz) pg_atomic_read_u64(&entry->last_used) >= since);
 }
 
 /*
- * Evict caches so that a segment of so many pages may fit. Evicts none if all
- * of them together would not make the room. Returns whether any went.
+ * Pages that each cache in use may have if there are not enough for all: the same for
+ * each, but that those that want less leave the rest to others. Under the lock.
  */
-bool
-PipeannMakeRoom(uint32 pages, PipeannArenaResult why)
+static uint64
+Share(void)
 {
-	uint64		freed = 0;
-	uint64		limit = PipeannArenaLimit();
-	TimestampTz newest = 0;
+	TimestampTz since = Ago(ACTIVE_MS);
+	uint64		share = PipeannArenaLimit() / pipeann_control->hot.n;
 
-	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	if (pipeann_control->used_pages + pages <= limit + EvictablePages())
+	for (;;)
 	{
-		PipeannCacheEntry *victim;
+		uint64		left = PipeannArenaLimit();
+		uint32		n = 0;
 
-		while ((victim = FindVictim()) != NULL)
+		for (uint32 i = 0; i < pipeann_control->hot.n; i++)
 		{
-			newest = (TimestampTz) pg_atomic_read_u64(&victim->last_used);
-			freed += victim->pages;
-			FreeEntry(victim);
-			if (pipeann_control->used_pages + pages <= limit &&
-				(why == PIPEANN_ARENA_FULL || freed >= pages))
-				break;
+			PipeannCacheEntry *entry = &pipeann_control->entries[i];
+
+			if (!IsActive(entry, since))
+				continue;
+			if (entry->wanted > share)
+				n++;
+			else
+				left -= Min(left, entry->wanted);
+		}
+		if (n == 0 || left / n <= share)
+			return n == 0 ? PipeannArenaLimit() : share;
+		share = left / n;
+	}
+}
+
+/* Whether a cache may take more, while another one that has less finds no room. */
+static bool
+MayTake(PipeannCacheEntry *entry, uint64 pages)
+{
+	TimestampTz refused = (TimestampTz) pg_atomic_read_u64(&pipeann_control->refused);
+	bool		may;
+
+	if (refused < Ago(ACTIVE_MS))
+		return true;
+	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
+	may = pg_atomic_read_u64(&entry->pages) + pages <= Share();
+	LWLockRelease(&pipeann_control->lock);
+	return may;
+}
+
+/* The cache other than this one that has most, and more than a share; or NULL. */
+static PipeannCacheEntry *
+FindFattest(const PipeannCacheEntry *but, uint64 share)
+{
+	PipeannCacheEntry *fattest = NULL;
+	uint64		most = share;
+
+	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
+	{
+		PipeannCacheEntry *entry = &pipeann_control->entries[i];
+
+		if (entry == but || entry->state != PIPEANN_CACHE_ENTRY_READY ||
+			pg_atomic_read_u64(&entry->pages) <= most)
+			continue;
+		fattest = entry;
+		most = pg_atomic_read_u64(&entry->pages);
+	}
+	return fattest;
+}
+
+/*
+ * Make room for pages of a cache: one that nobody has used of late goes, or else, if this
+ * one has less than its share, the one that has most. Searches under way keep that one until
+ * they end. Whether there is more room now.
+ */
+static bool
+MakeRoom(PipeannCacheEntry *entry, uint64 pages)
+{
+	uint64		now = (uint64) GetCurrentTimestamp();
+	uint64		dropped = pg_atomic_read_u64(&pipeann_control->dropped);
+	PipeannCacheEntry *victim;
+	uint64		share;
+
+	if (Reap() || DropUnused(Ago(UNUSED_MS)))
+		return true;
+	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
+	share = Share();
+	victim = pg_atomic_read_u64(&entry->pages) + pages > share ? NULL :
+		FindFattest(entry, share);
+	if (victim != NULL)
+	{
+		pg_atomic_write_u64(&pipeann_control->refused, now);
+		if (TimestampDifferenceExceeds((TimestampTz) dropped, (TimestampTz) now, DROP_MS))
+		{
+			pg_atomic_write_u64(&pipeann_control->dropped, now);
+			DoomLocked(victim);
 		}
 	}
 	LWLockRelease(&pipeann_control->lock);
-	if (freed > 0)
-		ReportEviction(newest);
-	return freed > 0;
+	return victim != NULL && Reap();
 }
 
-/* For a pipeann.shared_memory that has been set to zero. */
-void
-PipeannEvictAll(void)
+/* Pages for a cache that this backend uses, in one run, or PIPEANN_NOWHERE. */
+PipeannArenaPlace
+PipeannRegistryTake(PipeannCacheEntry *entry, uint64 pages)
 {
-	while (Evict())
-		;
+	PipeannArenaPlace place = PIPEANN_NOWHERE;
+
+	if (pages > PipeannArenaLimit() || !MayTake(entry, pages))
+		return PIPEANN_NOWHERE;
+	do
+		place = PipeannArenaTake(&pipeann_control->arena, pages);
+	while (place == PIPEANN_NOWHERE && MakeRoom(entry, pages));
+	if (place != PIPEANN_NOWHERE)
+		pg_atomic_fetch_add_u64(&entry->pages, pages);
+	return place;
 }
+
+/* Give back pages of a cache that this backend uses, which nobody else has seen. */
+void
+PipeannRegistryGive(PipeannCacheEntry *entry, PipeannArenaPlace place, uint64 pages)
+{
+	(void) PipeannArenaGive(&pipeann_control->arena, place, pages);
+	pg_atomic_fetch_sub_u64(&entry->pages, pages);
+}
+
+/* After pipeann.shared_memory was made smaller: drop caches, unused ones first. */
+void
+PipeannRegistryShrink(void)
+{
+	uint64		left = 0;
+	PipeannCacheEntry *victim;
+
+	(void) Reap();
+	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
+	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
+		if (IsAlive(&pipeann_control->entries[i]))
+			left += pg_atomic_read_u64(&pipeann_control->entries[i].pages);
+	while (left > PipeannArenaLimit() &&
+		   ((victim = FindUnused(PG_INT64_MAX)) != NULL ||
+			(victim = FindFattest(NULL, 0)) != NULL))
+	{
+		left -= pg_atomic_read_u64(&victim->pages);
+		DoomLocked(victim);
+	}
+	LWLockRelease(&pipeann_control->lock);
+	(void) Reap();
+}
+
+/* ---------- files that are gone ---------- */
 
 static bool
 PathIsGone(const char *path)
@@ -908,7 +791,7 @@ PipeannFileIsGone(const PipeannLocator *locator, int backend)
 void
 PipeannRegistrySweep(void)
 {
-	for (int i = 0; i < PIPEANN_MAX_CACHE_ENTRIES; i++)
+	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 		PipeannLocator locator;
@@ -925,6 +808,7 @@ PipeannRegistrySweep(void)
 		if (ready && PipeannFileIsGone(&locator, PIPEANN_NO_BACKEND))
 			PipeannRegistryDoom(entry, generation);
 	}
+	(void) Reap();
 }
 
 /* ---------- no room ---------- */
@@ -932,41 +816,31 @@ PipeannRegistrySweep(void)
 /* How often the log says it. */
 #define REPORT_MS 3600000
 
-/* What pipeann.shared_memory has to be for all that is in it and for so much more. */
-int
-PipeannSuggestMemory(Size size)
-{
-	uint64		used = pipeann_control == NULL ? 0 : pipeann_control->used_pages;
-	bool		reserved = pipeann_control != NULL &&
-		pipeann_control->arena_pages > 0;
-	uint64		setting = (uint64) pipeann_shared_memory;
-	uint64		megabytes = PipeannArenaMegabytes(used + PipeannArenaPages(size));
-
-	/* there should be room: the system has none, or it is in pieces */
-	if (megabytes <= setting && !reserved)
-		return errhint("Add \"pipeann\" to \"shared_preload_libraries\", so that the server reserves the memory when it starts.");
-	if (megabytes <= setting)
-		megabytes = setting +
-			PipeannArenaMegabytes(PipeannArenaPages(size));
-	return errhint("Set \"pipeann.shared_memory\", which is %d MB, to %llu MB or more%s.",
-				   pipeann_shared_memory, (unsigned long long) megabytes,
-				   reserved ? ", and restart the server" : "");
-}
-
-/* Say that there is no room for an index: once an hour, whichever backend it is. */
+/*
+ * Say that the codes of an index are not all in memory: once an hour, whichever backend it
+ * is and whichever index.
+ */
 void
-PipeannReportNoRoom(Relation index, Size size)
+PipeannReportNoRoom(const char *index)
 {
 	uint64		now = (uint64) GetCurrentTimestamp();
 	uint64		last = pg_atomic_read_u64(&pipeann_control->reported);
+	uint64		wanted = 0;
 
-	if (!TimestampDifferenceExceeds(last, now, REPORT_MS) ||
+	if (!TimestampDifferenceExceeds((TimestampTz) last, (TimestampTz) now, REPORT_MS) ||
 		!pg_atomic_compare_exchange_u64(&pipeann_control->reported, &last, now))
 		return;
+	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
+	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
+		if (IsActive(&pipeann_control->entries[i], Ago(ACTIVE_MS)))
+			wanted += pipeann_control->entries[i].wanted;
+	LWLockRelease(&pipeann_control->lock);
 	ereport(LOG,
-			(errmsg("no shared memory for index \"%s\": this backend keeps its own copy of the codes",
-					RelationGetRelationName(index)),
+			(errmsg("codes of index \"%s\" are not all in memory: searches read some from its pages",
+					index),
 			 pipeann_arena_error[0] != '\0' ?
 			 errdetail_internal("Last error: %s.", pipeann_arena_error) : 0,
-			 PipeannSuggestMemory(size)));
+			 errhint("Set \"pipeann.shared_memory\", which is %d MB, to %llu MB or more, and reload.",
+					 pipeann_shared_memory,
+					 (unsigned long long) (wanted * FPM_PAGE_SIZE / (1024 * 1024) + 1))));
 }

@@ -187,7 +187,7 @@ AskForRoom(const PipeannHot *hot, uint32 blocks)
 	bool		struck = false;
 	uint32		in_use = 0;
 
-	for (int i = 0; i < PIPEANN_MAX_HOT_TABLES; i++)
+	for (uint32 i = 0; i < sums->n; i++)
 	{
 		PipeannHotShare *of = &sums->of[i];
 		TimestampTz last = (TimestampTz) pg_atomic_read_u64(&of->last_search);
@@ -474,13 +474,14 @@ PipeannHintsSize(const PipeannMeta *meta)
 
 /* Those that all indexes of the server share. */
 void
-PipeannHintsInitShared(PipeannHotSums *sums, PipeannStats *stats,
+PipeannHintsInitShared(PipeannHotSums *sums, uint32 n, PipeannStats *stats,
 					   int tranche_id)
 {
+	sums->n = n;
 	pg_atomic_init_u32(&sums->blocks, 0);
 	pg_atomic_init_u32(&sums->share, 0);
 	pg_atomic_init_u64(&sums->asked, 0);
-	for (int i = 0; i < PIPEANN_MAX_HOT_TABLES; i++)
+	for (uint32 i = 0; i < sums->n; i++)
 	{
 		pg_atomic_init_u32(&sums->of[i].blocks, 0);
 		pg_atomic_init_u32(&sums->of[i].epoch, 0);

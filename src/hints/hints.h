@@ -23,8 +23,6 @@
 /* GUC pipeann.hot_pages, in per cent of shared_buffers. */
 extern int	pipeann_hot_pages;
 
-#define PIPEANN_MAX_HOT_TABLES 128
-
 /* Of one hot table, by its number. */
 typedef struct PipeannHotShare
 {
@@ -39,7 +37,8 @@ typedef struct PipeannHotSums
 	pg_atomic_uint32 blocks;	/* kept by all of them */
 	pg_atomic_uint32 share;		/* a table may keep so many at the limit */
 	pg_atomic_uint64 asked;		/* TimestampTz: one with less was refused */
-	PipeannHotShare of[PIPEANN_MAX_HOT_TABLES];
+	uint32		n;				/* tables that there may be */
+	PipeannHotShare of[FLEXIBLE_ARRAY_MEMBER];
 } PipeannHotSums;
 
 /* The hot pages of an index, as a backend sees them. */
@@ -157,7 +156,7 @@ PipeannHotLimit(void)
 /* hints.c */
 extern Size PipeannHintsSize(const PipeannMeta *meta);
 extern void PipeannHintsInit(PipeannPageUses *hot, const PipeannMeta *meta);
-extern void PipeannHintsInitShared(PipeannHotSums *sums, PipeannStats *stats,
+extern void PipeannHintsInitShared(PipeannHotSums *sums, uint32 n, PipeannStats *stats,
 								   int tranche_id);
 extern void PipeannHotForget(PipeannHotSums *sums, int number);
 extern void PipeannHotBringInWanted(Relation index,

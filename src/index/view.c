@@ -183,28 +183,6 @@ PipeannOpenView(PipeannIndexView *view, Relation index)
 	LoadCodes(view);
 }
 
-/*
- * The same for what few backends do at a time, and what must not fail for the limit of a
- * session's own codes: what a build does when it has built, and what VACUUM does, which
- * CREATE INDEX CONCURRENTLY comes to as well.
- */
-void
-PipeannOpenViewAnyhow(PipeannIndexView *view, Relation index)
-{
-	PG_TRY();
-	{
-		PipeannCacheForBuild(true);
-		PipeannOpenView(view, index);
-	}
-	PG_CATCH();
-	{
-		PipeannCacheForBuild(false);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	PipeannCacheForBuild(false);
-}
-
 /* The same to look at, without the cache if that is not in memory. */
 void
 PipeannPeekView(PipeannIndexView *view, Relation index)

@@ -58,7 +58,6 @@ PipeannViewSource(const PipeannIndexView *view, PipeannCounters *counters)
 
 /* view.c */
 extern void PipeannOpenView(PipeannIndexView *view, Relation index);
-extern void PipeannOpenViewAnyhow(PipeannIndexView *view, Relation index);
 extern void PipeannPeekView(PipeannIndexView *view, Relation index);
 extern void PipeannRefreshView(PipeannIndexView *view);
 extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);

@@ -330,6 +330,18 @@ Pin(Relation index, BlockNumber blkno, Buffer buffer)
 						 buffer);
 }
 
+/* Pin a block for who reads it if it still is in a buffer. */
+bool
+PipeannPinRecent(Relation index, BlockNumber blkno, Buffer buffer)
+{
+	if (!Pin(index, blkno, buffer))
+		return false;
+	NoteBufferUse(buffer);
+	pgstat_count_buffer_read(index);
+	pgstat_count_buffer_hit(index);
+	return true;
+}
+
 /*
  * A block that is found but cannot be pinned was evicted meanwhile, so that the
  * file is as new as the buffer was, or is just being read in.

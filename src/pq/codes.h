@@ -39,6 +39,7 @@ struct PipeannCodeLoader
 	void		(*prefetch) (PipeannCodeLoader *loader, uint32 first, uint32 n);
 
 	uint64		reads;			/* code pages read, from buffers or disk */
+	bool		stale;			/* newer codes were met: any node may match */
 };
 
 /* What is known of the nodes without reading them. */
@@ -55,6 +56,7 @@ typedef struct PipeannCodes
 	const uint32 *entry_ids;	/* [entry_count] */
 	const uint16 *entry_nneighbors; /* [entry_count] */
 	const uint32 *entry_neighbors;	/* [entry_count][entry_degree] */
+	const uint8 *entry_codes;	/* [entry_count][nsubvectors] */
 } PipeannCodes;
 
 /* Where a node's code is if all are in memory. */
@@ -193,7 +195,7 @@ PipeannCodePasses(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 		if (column->otherwise)
 			continue;
 		if (!any)
-			return false;
+			return codes->loader != NULL && codes->loader->stale;
 		any = false;
 	}
 	return true;

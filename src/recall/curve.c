@@ -303,7 +303,6 @@ void
 PipeannCurveOfOwn(PipeannTeam *team, Relation index)
 {
 	Tallies    *tallies = PipeannTeamArray(team, Tallies, team->members);
-	bool	   *all = PipeannTeamArray(team, bool, 1);	/* ask queries */
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "pipeann curve",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -312,33 +311,26 @@ PipeannCurveOfOwn(PipeannTeam *team, Relation index)
 	PipeannIndexView view;
 	PipeannCurve curve;
 
-	/* who has no room among others has it alone: not a copy in each process */
+	PipeannTeamMeet(team);
+	PipeannOpenView(&view, index);
+	if (PipeannTeamLeads(team))
+		PipeannCacheLoadAll(view.cache);
+	PipeannTeamMeet(team);
+	PipeannRefreshView(&view);
+	AskAll(&view, asked, TakeOwn(&view, team, asked), PIPEANN_EARLY_RESULTS,
+		   &tallies[team->member]);
 	PipeannTeamMeet(team);
 	if (PipeannTeamLeads(team))
-	{
-		PipeannOpenViewAnyhow(&view, index);
-		*all = PipeannCacheIsCheap(view.cache);
-	}
-	PipeannTeamMeet(team);
-	if (*all && !PipeannTeamLeads(team))
-		PipeannOpenViewAnyhow(&view, index);
-	if (*all || team->members == 1)
-		AskAll(&view, asked, TakeOwn(&view, team, asked), PIPEANN_EARLY_RESULTS,
-			   &tallies[team->member]);
-	PipeannTeamMeet(team);
-	if (PipeannTeamLeads(team) && (*all || team->members == 1))
 	{
 		for (int i = 1; i < team->members; i++)
 			Add(&tallies[0], &tallies[i]);
 		curve = CurveOf(&view.meta, &tallies[0], PIPEANN_EARLY_RESULTS, 0);
 		PipeannCurveKeep(index, &curve);
 	}
-	if (*all || PipeannTeamLeads(team))
-		PipeannCacheRelease(view.cache);
+	PipeannCacheRelease(view.cache);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	PipeannTeamMeet(team);
-	PipeannTeamFree(team, all);
 	PipeannTeamFree(team, tallies);
 }
 
@@ -354,13 +346,12 @@ HasCurve(const PipeannMeta *meta)
 }
 
 /*
- * The same of an index that was just built, unless it is too large for the memory that
- * there is: a build must not fail for that.
+ * The same of an index that was just built.
  */
 void
 PipeannCurveOfBuild(PipeannTeam *team, Relation index, const PipeannMeta *meta)
 {
-	if (!HasCurve(meta) || !PipeannCacheFits(index, meta))
+	if (!HasCurve(meta))
 		return;
 	PipeannCurveOfOwn(team, index);
 	PipeannCacheForget(index);	/* nobody may ever search it */

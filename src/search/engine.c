@@ -295,24 +295,12 @@ Insert(EntryList *list, uint32 position, float dist)
 	list->first_open = Min(list->first_open, at);
 }
 
-/* The codes of n entries of the batch, whose positions it has. */
-static void
-GatherEntries(PipeannSearch *search, int n)
-{
-	uint32		ids[PIPEANN_MOST_GATHERED];
-
-	for (int i = 0; i < n; i++)
-		ids[i] = search->codes->entry_ids[search->batch_ids[i]];
-	PipeannGatherCodes(search->codes, ids, n, search->batch_codes);
-}
-
 /* Whether a position was visited before is no branch: see PipeannBatchAdd(). */
 static void
 ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
 			 int n)
 {
 	const PipeannCodes *codes = search->codes;
-	bool		in_memory = codes->loader == NULL;
 	int			m = 0;
 
 	for (int i = 0; i < n; i++)
@@ -326,15 +314,11 @@ ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
 		if (id >= codes->ncodes)
 			continue;
 		search->batch_ids[m] = position;
-		if (in_memory)
-		{
-			search->batch_codes[m] = PipeannCodeInMemory(codes, id);
-			__builtin_prefetch(search->batch_codes[m]);
-		}
+		search->batch_codes[m] = codes->entry_codes +
+			(Size) position * codes->pq.nsubvectors;
+		__builtin_prefetch(search->batch_codes[m]);
 		m += PipeannIdSetAdd(&search->entered, position);
 	}
-	if (!in_memory)
-		GatherEntries(search, m);
 	PipeannPqScan(&codes->pq, search->layout->metric, search->table,
 				  search->batch_codes, m, search->batch_dists);
 	search->counters->code_distances += m;

@@ -72,7 +72,7 @@ MemoryBytes(const PipeannIndexView *view)
 	uint64		megabytes;
 
 	if (view->cache != NULL)
-		return (int64) view->cache->bytes;
+		return (int64) PipeannCacheBytes(view->cache);
 	return (view->meta.flags & PIPEANN_META_HAS_CODES) == 0 ? 0 :
 		(int64) PipeannCacheMemory(&view->meta, &megabytes);
 }

@@ -165,6 +165,8 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	index = PipeannOpenIndex(PG_GETARG_OID(0));
 	room = Room(fcinfo);
 	PipeannOpenView(&view, index);
+	if (view.cache != NULL)
+		PipeannCacheLoadAll(view.cache);
 	node_pages = view.meta.layout.node_pages;
 	ranking.layout = &view.meta.layout;
 	ranking.parts = PipeannOwnParts(&view.meta);

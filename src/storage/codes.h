@@ -87,14 +87,20 @@ PipeannPagesOf(Size length)
 
 /*
  * The entry graph's serialised form: uint32 ids[count], uint16 nneighbors[count], padded
- * to 4 bytes, uint32 neighbors[count][PIPEANN_ENTRY_DEGREE].
+ * to 4 bytes, uint32 neighbors[count][PIPEANN_ENTRY_DEGREE], uint8 codes[count][pq_bytes].
  */
 static inline Size
-PipeannEntryGraphBytes(uint32 count)
+PipeannEntryCodesOffset(uint32 count)
 {
 	return add_size(add_size(mul_size(count, sizeof(uint32)),
 							 mul_size((count + 1) / 2, sizeof(uint32))),
 					mul_size(count, PIPEANN_ENTRY_DEGREE * sizeof(uint32)));
+}
+
+static inline Size
+PipeannEntryGraphBytes(const PipeannLayout *l, uint32 count)
+{
+	return add_size(PipeannEntryCodesOffset(count), mul_size(count, l->pq_bytes));
 }
 
 /* In a run: the first page of the histograms of attribute codes, of the entry graph. */
@@ -114,7 +120,7 @@ PipeannEntryPage(const PipeannLayout *l)
 static inline uint32
 PipeannRunPages(const PipeannLayout *l, uint32 entries)
 {
-	return PipeannEntryPage(l) + PipeannPagesOf(PipeannEntryGraphBytes(entries));
+	return PipeannEntryPage(l) + PipeannPagesOf(PipeannEntryGraphBytes(l, entries));
 }
 
 #endif							/* PIPEANN_CODE_PAGES_H */

@@ -844,7 +844,7 @@ Vacuum(PipeannVacuum *v)
 {
 	uint32		entry_dead;
 
-	PipeannOpenViewAnyhow(&v->view, v->info->index);
+	PipeannOpenView(&v->view, v->info->index);
 	v->nodes = v->view.meta.nodes;
 	entry_dead = v->view.meta.entry_dead;
 	v->interrupted = v->noted =
@@ -958,7 +958,6 @@ pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 		}
 	}
 	RenewCurve(info->index);
-	PipeannCacheLetGo();
 	stats->num_pages = RelationGetNumberOfBlocks(info->index);
 	return stats;
 }

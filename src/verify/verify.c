@@ -541,7 +541,7 @@ EntryGraphIsSame(const PipeannIndexView *view)
 
 	return codes->entry_count == view->meta.entry_count &&
 		IsOnPages(view, PIPEANN_ENTRY, PipeannEntryPage(&view->meta.layout),
-				  codes->entry_ids, PipeannEntryGraphBytes(codes->entry_count));
+				  codes->entry_ids, PipeannEntryGraphBytes(&view->meta.layout, codes->entry_count));
 }
 
 /* An entry of the entry graph that is no node, or INVALID_ID. */

@@ -74,6 +74,18 @@ Swapped(uint32 position, uint32 medoid)
 	return position == medoid ? 0 : position;
 }
 
+/* The codes of the entry graph's nodes, uint8[entry_count][nsubvectors]. */
+uint8 *
+IndexEntryCodes(const PipeannCodes *codes)
+{
+	Size		bytes = codes->pq.nsubvectors;
+	uint8	   *out = PipeannAlloc(codes->entry_count * bytes);
+
+	for (uint32 i = 0; i < codes->entry_count; i++)
+		memcpy(out + i * bytes, PipeannCodeAt(codes, codes->entry_ids[i]), bytes);
+	return out;
+}
+
 void
 IndexMakeEntryGraph(Index *index, uint32 n, int max_degree)
 {
@@ -101,6 +113,7 @@ IndexMakeEntryGraph(Index *index, uint32 n, int max_degree)
 	index->codes.entry_ids = ids;
 	index->codes.entry_nneighbors = degrees;
 	index->codes.entry_neighbors = neighbors;
+	index->codes.entry_codes = IndexEntryCodes(&index->codes);
 	PipeannGraphFree(PipeannTeamAlone(), graph);
 	free(sample);
 }

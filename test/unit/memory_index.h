@@ -58,6 +58,7 @@ extern PipeannLayout IndexLayout(int dim, PipeannMetric metric,
 extern void IndexWritePages(Index *index, const PipeannGraph *graph);
 
 /* Make the entry graph: n nodes that are spread evenly. */
+extern uint8 *IndexEntryCodes(const PipeannCodes *codes);
 extern void IndexMakeEntryGraph(Index *index, uint32 n, int max_degree);
 
 extern void IndexFreeQuantizer(PipeannPq *pq);

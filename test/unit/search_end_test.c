@@ -122,6 +122,7 @@ CutInTwo(uint32 *entry_ids)
 			entry_ids[i] = entry_ids[i] % half;
 	}
 	cut.codes.entry_ids = entry_ids;
+	cut.codes.entry_codes = IndexEntryCodes(&cut.codes);
 	return cut;
 }
 
@@ -182,6 +183,7 @@ GoesOnToOtherGroups(void)
 	}
 	free(seen);
 	free(cut.data);
+	free((uint8 *) cut.codes.entry_codes);
 	free(entry_ids);
 }
 
@@ -218,6 +220,7 @@ MeetsOtherGroupsOnTheWay(void)
 		EndSearch(search, memory);
 	}
 	free(cut.data);
+	free((uint8 *) cut.codes.entry_codes);
 	free(entry_ids);
 }
 

@@ -102,7 +102,7 @@ WithLoader(MemoryLoader *memory, const PipeannCodes *codes, uint32 every)
 	PipeannCodes without = *codes;
 
 	memset(memory, 0, sizeof(*memory));
-	memory->loader = (PipeannCodeLoader) {CodeOf, AttributeOf, Gather, HasBlock, Prefetch, 0};
+	memory->loader = (PipeannCodeLoader) {CodeOf, AttributeOf, Gather, HasBlock, Prefetch, 0, false};
 	memory->codes = codes;
 	memory->every = every;
 	memory->block = PIPEANN_INVALID_ID;
