@@ -32,7 +32,6 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
@@ -45,8 +44,9 @@
  * Orders of values by operators.
  *
  * A type may have another order and equality than the column's operator class: citext
- * takes the class of text, whose operators tell "A" from "a". So codes are made by a
- * B-tree operator family that has all of the class's operators with the same meaning.
+ * takes the class of text, whose operators tell "A" from "a". So codes are by the B-tree
+ * operator class of the type that the column's class is for, and only a condition whose
+ * operator is of that family, with the same meaning, uses them.
  */
 
 StaticAssertDecl(PIPEANN_LESS_STRATEGY - BTLessStrategyNumber ==
@@ -61,91 +61,19 @@ IsOperatorOf(const PipeannOrder *order, Oid operator, int strategy)
 		strategy - PIPEANN_LESS_STRATEGY + BTLessStrategyNumber;
 }
 
-/* Whether all operators of a class on a type mean in a B-tree family what they do here. */
+/* The order of the type of an operator class; false if its own equality is another one. */
 static bool
-HasOperatorsOf(const PipeannOrder *order, Oid family, Oid type)
+OrderOfClass(Oid family, Oid type, PipeannOrder *order)
 {
-	for (int i = PIPEANN_LESS_STRATEGY; i <= PIPEANN_GREATER_STRATEGY; i++)
-	{
-		Oid			operator = get_opfamily_member(family, type, type, i);
-
-		if (OidIsValid(operator) && !IsOperatorOf(order, operator, i))
-			return false;
-	}
-	return true;
-}
-
-static bool
-OrderOfOperators(Oid family, Oid type, PipeannOrder *order)
-{
+	const TypeCacheEntry *entry = lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY |
+													TYPECACHE_CMP_PROC);
 	Oid			equal = get_opfamily_member(family, type, type,
 											PIPEANN_EQUAL_STRATEGY);
-	List	   *families;
-	ListCell   *cell;
-	Oid			left;
-	Oid			right;
 
-	order->function = InvalidOid;
-	if (!OidIsValid(equal))
-		return false;
-	op_input_types(equal, &left, &right);
-	families = get_mergejoin_opfamilies(equal);
-	foreach(cell, families)
-	{
-		order->family = lfirst_oid(cell);
-		order->function = get_opfamily_proc(order->family, left, right,
-											BTORDER_PROC);
-		if (OidIsValid(order->function) && HasOperatorsOf(order, family, type))
-			break;
-		order->function = InvalidOid;
-	}
-	list_free(families);
-	return OidIsValid(order->function);
-}
-
-/* Those found last, until operators or support functions of families change. */
-typedef struct Found
-{
-	Oid			family;			/* invalid: none */
-	Oid			type;
-	PipeannOrder order;
-} Found;
-
-static Found last_found[8];
-
-static void
-ForgetLastFound(Datum arg, int cache, uint32 hash)
-{
-	memset(last_found, 0, sizeof(last_found));
-}
-
-/*
- * The order by the operators of a B-tree family; false if they belong to none.
- *
- * Each scan with filter columns asks, and to look into families takes a while.
- */
-static bool
-OrderOfFamily(Oid family, Oid type, PipeannOrder *order)
-{
-	static bool is_told = false;
-	Found	   *found = &last_found[family % lengthof(last_found)];
-
-	if (!is_told)
-	{
-		CacheRegisterSyscacheCallback(AMOPOPID, ForgetLastFound, (Datum) 0);
-		CacheRegisterSyscacheCallback(AMPROCNUM, ForgetLastFound, (Datum) 0);
-		is_told = true;
-	}
-	if (found->family != family || found->type != type)
-	{
-		if (!OrderOfOperators(family, type, order))
-			return false;
-		found->order = *order;
-		found->type = type;
-		found->family = family;
-	}
-	*order = found->order;
-	return true;
+	order->family = entry->btree_opf;
+	order->function = entry->cmp_proc;
+	return OidIsValid(order->function) && OidIsValid(equal) &&
+		IsOperatorOf(order, equal, PIPEANN_EQUAL_STRATEGY);
 }
 
 /*
@@ -737,7 +665,7 @@ FirstWidth(Oid type)
 
 const PipeannCodec PipeannValueCodec = {
 	.function_of_type = ComparisonOfType,
-	.order_of_class = OrderOfFamily,
+	.order_of_class = OrderOfClass,
 	.first_width = FirstWidth,
 	.width = HistogramWidth,
 	.most_samples = PG_UINT32_MAX,	/* all */

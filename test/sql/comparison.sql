@@ -58,9 +58,8 @@ SELECT count(*) AS conditions, sum(missing) AS missing, sum(foreign_rows) AS for
 DROP TABLE t, asked;
 DROP DOMAIN folded, folded_array, plain;
 
--- Operator classes of users. Those of B-trees, whose family is found by the operators:
--- backwards, by absolute value, without regard to case (by a function that asks the
--- collation); and one of operators that no family of B-trees has.
+-- Operator classes of users: those with the equality of their type, which have codes; and others,
+-- backwards, by absolute value, without regard to case, and of operators that no family of B-trees has.
 CREATE FUNCTION abs_cmp(int, int) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT AS 'BEGIN RETURN btint4cmp(abs($1), abs($2)); END';
 CREATE FUNCTION abs_lt(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE STRICT AS 'BEGIN RETURN abs($1) < abs($2); END';
 CREATE FUNCTION abs_le(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE STRICT AS 'BEGIN RETURN abs($1) <= abs($2); END';
@@ -124,37 +123,39 @@ SELECT k.key, b.* FROM (SELECT DISTINCT key FROM asked) k, LATERAL by_key(k.key)
 
 -- A function that compares values, and inserts rows into the table that is being written
 -- to: rows within the insert of a row, by way of the same index.
-CREATE TABLE nested (id int, n int, v vector(4));
-CREATE FUNCTION nested_cmp(int, int) RETURNS int LANGUAGE plpgsql AS $$
+CREATE TYPE number AS (n int);
+CREATE TABLE nested (id int, n number, v vector(4));
+CREATE FUNCTION nested_cmp(number, number) RETURNS int LANGUAGE plpgsql AS $$
 BEGIN
 	IF current_setting('nested.depth', true) = '1' THEN
 		PERFORM set_config('nested.depth', '2', true);
-		INSERT INTO nested VALUES (-1, $2 + 1, ARRAY[random(), random(), random(), random()]::vector);
+		INSERT INTO nested VALUES (-1, ROW(($2).n + 1), ARRAY[random(), random(), random(), random()]::vector);
 		PERFORM set_config('nested.depth', '1', true);
 	END IF;
-	RETURN btint4cmp($1, $2);
+	RETURN btint4cmp(($1).n, ($2).n);
 END $$;
-CREATE OPERATOR |<<| (FUNCTION = int4lt, LEFTARG = int, RIGHTARG = int);
-CREATE OPERATOR |==| (FUNCTION = int4eq, LEFTARG = int, RIGHTARG = int);
-CREATE OPERATOR CLASS nested_ops FOR TYPE int USING btree AS OPERATOR 1 |<<|, OPERATOR 3 |==|, FUNCTION 1 nested_cmp(int, int);
-CREATE OPERATOR CLASS nested_ops FOR TYPE int USING pipeann AS OPERATOR 2 |<<|, OPERATOR 4 |==|;
-INSERT INTO nested SELECT i, i % 50, ARRAY[sin(i), cos(i * 3), sin(i * 7), cos(i * 11)]::vector FROM generate_series(1, 4500) i;
+CREATE FUNCTION nested_lt(number, number) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN ($1).n < ($2).n; END';
+CREATE FUNCTION nested_eq(number, number) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN ($1).n = ($2).n; END';
+CREATE OPERATOR |<<| (FUNCTION = nested_lt, LEFTARG = number, RIGHTARG = number);
+CREATE OPERATOR |==| (FUNCTION = nested_eq, LEFTARG = number, RIGHTARG = number);
+CREATE OPERATOR CLASS nested_ops DEFAULT FOR TYPE number USING btree AS OPERATOR 1 |<<|, OPERATOR 3 |==|, FUNCTION 1 nested_cmp(number, number);
+CREATE OPERATOR CLASS nested_ops FOR TYPE number USING pipeann AS OPERATOR 2 |<<|, OPERATOR 4 |==|;
+INSERT INTO nested SELECT i, ROW(i % 50)::number, ARRAY[sin(i), cos(i * 3), sin(i * 7), cos(i * 11)]::vector FROM generate_series(1, 4500) i;
 CREATE INDEX nested_v ON nested USING pipeann (n nested_ops, v vector_l2_ops) WITH (m = 4, ef_construction = 16);
 SELECT attribute_bytes FROM pipeann_index_info('nested_v');
 BEGIN;
 SET LOCAL statement_timeout = '60s';
 SET LOCAL nested.depth = 1;
-INSERT INTO nested SELECT i + 10000, i % 50, ARRAY[sin(i), cos(i * 3), sin(i * 7), cos(i * 11) + i % 2]::vector FROM generate_series(1, 40) i;
+INSERT INTO nested SELECT i + 10000, ROW(i % 50)::number, ARRAY[sin(i), cos(i * 3), sin(i * 7), cos(i * 11) + i % 2]::vector FROM generate_series(1, 40) i;
 COMMIT;
 SELECT count(*) FILTER (WHERE id > 0) AS rows, count(*) FILTER (WHERE id < 0) > 40 AS nested FROM nested;
 SELECT pipeann_check('nested_v', true) > 0 AS sound;
-SELECT c, r.missing, r.foreign_rows FROM unnest(ARRAY['n |==| 7', 'n |==| 8', 'n |==| 50']) c, rows_by('nested', c) r;
+SELECT c, r.missing, r.foreign_rows FROM unnest(ARRAY['n |==| ''(7)''', 'n |==| ''(8)''', 'n |==| ''(50)''']) c, rows_by('nested', c) r;
 
 DROP TABLE t, asked, nested;
 DROP FUNCTION by_key, rows_by;
 DROP OPERATOR FAMILY nested_ops USING pipeann;
 DROP OPERATOR FAMILY nested_ops USING btree;
-DROP FUNCTION nested_cmp;
 DROP OPERATOR FAMILY abs_ops USING pipeann;
 DROP OPERATOR FAMILY low_ops USING pipeann;
 DROP OPERATOR FAMILY backwards_ops USING pipeann;
@@ -168,6 +169,7 @@ DROP OPERATOR FAMILY range_ops USING pipeann;
 DROP OPERATOR FAMILY abs_ops USING btree;
 DROP OPERATOR FAMILY low_ops USING btree;
 DROP OPERATOR |<| (int, int), |<=| (int, int), |=| (int, int), |>=| (int, int), |>| (int, int), ~<! (text, text), ~=! (text, text), ~>! (text, text),
-	|<<| (int, int), |==| (int, int), %=% (int, int), %<% (int, int), &&! (text[], text[]);
-DROP FUNCTION abs_cmp, abs_lt, abs_le, abs_eq, abs_ge, abs_gt, low_cmp, low_lt, low_eq, low_gt, mod_eq, mod_lt, low_overlap;
+	|<<| (number, number), |==| (number, number), %=% (int, int), %<% (int, int), &&! (text[], text[]);
+DROP FUNCTION nested_cmp, nested_lt, nested_eq, abs_cmp, abs_lt, abs_le, abs_eq, abs_ge, abs_gt, low_cmp, low_lt, low_eq, low_gt, mod_eq, mod_lt, low_overlap;
+DROP TYPE number;
 DROP EXTENSION citext;
