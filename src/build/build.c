@@ -958,8 +958,7 @@ pipeannbuildempty(Relation index)
 
 /*
  * All vectors are taken to be different, so that an estimate is rather too
- * much. The figures are those of the code that will ask for the memory: what
- * members share is counted where base/parallel.c counts it, at its peaks.
+ * much.
  */
 
 /* What the sample tells. */
@@ -1082,60 +1081,33 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 					PipeannRunPages(l, meta->entry_count));
 }
 
-static PipeannGraphParams
-ParamsOf(const PipeannBuildInput *in, const PipeannLayout *l)
-{
-	return (PipeannGraphParams) {
-		.max_degree = l->max_degree,
-		.ef_construction = in->options->ef_construction
-	};
-}
-
 /*
- * While the graph is built the first partition stays, which
- * PipeannGraphMemory() does not count when lists are made. Reduced vectors take no
- * more than it counts for vectors in fixed point.
+ * All nodes, and beside them the largest of: nodes once more in the order of their
+ * clusters, what the graph is made of, and its lists with samples for the codebook. The
+ * phases of a build differ from this by a few per cent.
  */
 static Size
-GraphPhase(const PipeannBuildInput *in, const PipeannLayout *l, uint32 n)
-{
-	PipeannGraphParams params = ParamsOf(in, l);
-	PipeannVectors vectors = PipeannVectorsLike(l, n);
-
-	return add_size(mul_size(n, NodeMemory(l) + PipeannClusterMemory()),
-					PipeannGraphMemory(n, &params, &vectors));
-}
-
-/* Of the phases in build.c, those that can be the peak. */
-static Size
-MemoryOnePass(const PipeannBuildInput *in, const PipeannMeta *meta,
+MemoryOnePass(const PipeannMeta *meta, const PipeannGraphParams *params,
 			  double values)
 {
 	const PipeannLayout *l = &meta->layout;
 	uint32		n = (uint32) meta->nodes;
 	uint32		ids = meta->graph_pages * l->slots_per_page;
-	Size		row = NodeMemory(l) + sizeof(uint32) + 1;	/* hash and again */
-	Size		starts = mul_size((Size) in->nblocks + 1, sizeof(uint32));
+	Size		node = NodeMemory(l) + PipeannClusterMemory() + 2 * sizeof(uint32);
 	PipeannVectors vectors = PipeannVectorsLike(l, n);
-	Size		near;
-	Size		reduce = PipeannReduceMemory(&vectors, &near);
-	Size		load = add_size(add_size(starts, reduce),
-								mul_size(n, row + near));
-	Size		nodes = mul_size(n, row + NodeMemory(l) + 2 * near +
-								 PipeannClusterMemory());
-	Size		graph = GraphPhase(in, l, n);
-	Size		codes = 0;
-	Size		rows = 0;
+	Size		most = PipeannGraphMemory(n, params, &vectors);
+	Size		reduced;
 
-	/* rows with values stay from beginning to end, with where they are */
-	if (in->values != NULL)
-		rows = mul_size(n, (Size) values + 2 * sizeof(uint64));
+	(void) PipeannReduceMemory(&vectors, &reduced);
+	node += reduced;
+	most = Max(most, mul_size(n, node));
 	if (meta->flags & PIPEANN_META_HAS_CODES)
-		codes = add_size(mul_size(n, NodeMemory(l) + near + sizeof(uint32) +
-								  l->max_degree * sizeof(uint32)),
-						 add_size(mul_size(ids, sizeof(uint32)),
+		most = Max(most, add_size(mul_size(n, (l->max_degree + 2) * sizeof(uint32)),
 								  PipeannCodingMemory(l, n, ids)));
-	return add_size(rows, Max(Max(load, nodes), Max(graph, codes)));
+	/* rows with values stay from beginning to end, with where they are */
+	if (values > 0)
+		node += (Size) values + 2 * sizeof(uint64);
+	return add_size(mul_size(n, node), most);
 }
 
 /* Errors as the build would if the options do not suit the column. */
@@ -1153,9 +1125,12 @@ PipeannEstimateBuild(const PipeannBuildInput *in,
 	sampled = TakeSample(in);
 	ForeseeMeta(in, &sampled, meta);
 	memset(estimate, 0, sizeof(*estimate));
-	estimate->memory_one_pass = MemoryOnePass(in, meta, sampled.values);
+	params = (PipeannGraphParams) {
+		.max_degree = meta->layout.max_degree,
+		.ef_construction = in->options->ef_construction
+	};
+	estimate->memory_one_pass = MemoryOnePass(meta, &params, sampled.values);
 	estimate->temp_bytes = (uint64) (in->rows * sampled.spool_row);
-	params = ParamsOf(in, &meta->layout);
 	if (estimate->memory_one_pass > limit)
 		estimate->temp_bytes += estimate->memory_one_pass - limit +
 			PipeannGraphShardFiles((uint32) meta->nodes, &params);

@@ -45,7 +45,6 @@ extern PGDLLEXPORT void PipeannReindexWorker(Datum arg);
 typedef struct PipeannBuildInput
 {
 	uint64		rows;			/* that an index will have */
-	BlockNumber nblocks;		/* of the table */
 	PipeannType type;
 	int			dim;
 	const PipeannOptions *options;

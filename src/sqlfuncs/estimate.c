@@ -17,7 +17,6 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "optimizer/plancat.h"
-#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
@@ -30,8 +29,6 @@ PG_FUNCTION_INFO_V1(pipeann_build_estimate);
 /* Blocks that are looked at: the error of a count is then a few per cent. */
 #define SAMPLE_BLOCKS 1000
 
-/* ---------- table, column, options ---------- */
-
 static Relation
 OpenTable(Oid relid)
 {
@@ -43,13 +40,6 @@ OpenTable(Oid relid)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a table or materialized view",
 						RelationGetRelationName(table))));
-	if (RELATION_IS_OTHER_TEMP(table))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot access temporary tables of other sessions")));
-	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE,
-					   RelationGetRelationName(table));
 	return table;
 }
 
@@ -85,77 +75,6 @@ IsIndexable(Oid am, Oid column, PipeannType *type)
 	return found;
 }
 
-static void
-NoColumn(Relation table, const char *column)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_COLUMN),
-			 errmsg("column \"%s\" of relation \"%s\" does not exist",
-					column, RelationGetRelationName(table))));
-}
-
-/* Type and dimensions of the column. */
-static void
-CheckColumn(Relation table, const char *column, Oid am, PipeannBuildInput *in)
-{
-	AttrNumber	number = get_attnum(RelationGetRelid(table), column);
-	Oid			type;
-	int32		typmod;
-	Oid			collation;
-
-	if (number == InvalidAttrNumber)
-		NoColumn(table, column);
-	get_atttypetypmodcoll(RelationGetRelid(table), number, &type, &typmod,
-						  &collation);
-	if (!IsIndexable(am, getBaseType(type), &in->type))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("column \"%s\" is of type %s, which no operator class of pipeann is for",
-						column, format_type_be(type))));
-	in->dim = PipeannLayoutDimensions(in->type,
-									  PipeannTypmodDimensions(in->type, typmod));
-}
-
-static List *
-AddNames(List *list, ArrayType *names)
-{
-	Datum	   *elements;
-	int			n;
-
-	deconstruct_array(names, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
-					  &elements, NULL, &n);
-	for (int i = 0; i < n; i++)
-		list = lappend(list, NameStr(*DatumGetName(elements[i])));
-	return list;
-}
-
-/* The columns of these names, as an index would have their values, or NULL. */
-static TupleDesc
-ValueColumns(Relation table, const List *names)
-{
-	int			n = list_length(names);
-	TupleDesc	desc;
-
-	if (n == 0)
-		return NULL;
-	if (n >= INDEX_MAX_KEYS)
-		ereport(ERROR,
-				(errcode(ERRCODE_TOO_MANY_COLUMNS),
-				 errmsg("cannot use more than %d columns in an index",
-						INDEX_MAX_KEYS)));
-	desc = CreateTemplateTupleDesc(n);
-	for (int i = 0; i < n; i++)
-	{
-		const char *name = list_nth(names, i);
-		AttrNumber	number = get_attnum(RelationGetRelid(table), name);
-
-		if (number <= InvalidAttrNumber)
-			NoColumn(table, name);
-		TupleDescCopyEntry(desc, i + 1, RelationGetDescr(table), number);
-	}
-	return desc;
-}
-
 /* As WITH would take them; the access method knows how. */
 static const PipeannOptions *
 ParseOptions(Oid am, ArrayType *options)
@@ -166,7 +85,19 @@ ParseOptions(Oid am, ArrayType *options)
 		index_reloptions(routine->amoptions, PointerGetDatum(options), true);
 }
 
-/* ---------- rows ---------- */
+/* Append names to a query's list of columns; returns how many. */
+static int
+AppendNames(StringInfo list, ArrayType *names)
+{
+	Datum	   *elements;
+	int			n;
+
+	deconstruct_array(names, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
+					  &elements, NULL, &n);
+	for (int i = 0; i < n; i++)
+		appendStringInfo(list, ", %s", quote_identifier(NameStr(*DatumGetName(elements[i]))));
+	return n;
+}
 
 static void
 Select(const char *query, uint64 most)
@@ -209,52 +140,51 @@ EstimateRows(Relation table, double fraction, const char *column,
 	return seen == 0 ? (uint64) rows : (uint64) (rows * not_null / seen);
 }
 
+/* The column's type, and the columns behind it as an index would have their values, or NULL. */
 static void
-ReadSample(PipeannBuildInput *in, const char *column, const char *from)
+TakeColumns(PipeannBuildInput *in, Oid am, TupleDesc columns)
 {
-	int			columns = 1 + (in->values != NULL ? in->values->natts : 0);
-	StringInfoData list;
+	Form_pg_attribute vector = TupleDescAttr(columns, 0);
 
-	initStringInfo(&list);
-	appendStringInfoString(&list, column);
-	for (int i = 1; i < columns; i++)
-		appendStringInfo(&list, ", %s",
-						 quote_identifier(NameStr(TupleDescAttr(in->values,
-																i - 1)->attname)));
-	Select(psprintf("SELECT %s FROM %s WHERE %s IS NOT NULL", list.data, from,
-					column), PIPEANN_ESTIMATE_SAMPLE);
-	in->nsample = (int) SPI_processed;
-	in->sample = palloc(mul_size(Max(in->nsample, 1) * columns, sizeof(Datum)));
-	in->nulls = palloc(mul_size(Max(in->nsample, 1), columns));
-	for (int i = 0; i < in->nsample; i++)
-		for (int j = 0; j < columns; j++)
-			in->sample[i * columns + j] =
-				SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc,
-							  j + 1, &in->nulls[i * columns + j]);
+	if (!IsIndexable(am, getBaseType(vector->atttypid), &in->type))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" is of type %s, which no operator class of pipeann is for",
+						NameStr(vector->attname), format_type_be(vector->atttypid))));
+	in->dim = PipeannLayoutDimensions(in->type,
+									  PipeannTypmodDimensions(in->type, vector->atttypmod));
+	if (columns->natts == 1)
+		return;
+	in->values = CreateTemplateTupleDesc(columns->natts - 1);
+	for (int i = 1; i < columns->natts; i++)
+		TupleDescCopyEntry(in->values, i, columns, i + 1);
 }
 
-/* Everything that the estimate takes from the table, and the estimate. */
+/* Take what is known of a column from the table; list: of columns, that one first. */
 static void
-Estimate(Relation table, const char *column, PipeannBuildInput *in,
-		 PipeannBuildEstimate *estimate)
+ReadTable(Relation table, const char *column, const char *list, Oid am,
+		  PipeannBuildInput *in)
 {
-	const char *name = quote_identifier(column);
-	Oid			schema = RelationGetNamespace(table);
-	double		fraction;
+	BlockNumber blocks = RelationGetNumberOfBlocks(table);
+	double		fraction = Min(1.0, (double) SAMPLE_BLOCKS / Max(blocks, 1));
 	char	   *from;
+	int			n;
 
-	in->nblocks = RelationGetNumberOfBlocks(table);
-	fraction = Min(1.0, (double) SAMPLE_BLOCKS / Max(in->nblocks, 1));
 	from = psprintf("ONLY %s TABLESAMPLE pg_catalog.system (%.17g) REPEATABLE (0)",
-					quote_qualified_identifier(get_namespace_name(schema),
+					quote_qualified_identifier(get_namespace_name(RelationGetNamespace(table)),
 											   RelationGetRelationName(table)),
 					fraction * 100);
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	in->rows = EstimateRows(table, fraction, name, from);
-	ReadSample(in, name, from);
-	PipeannEstimateBuild(in, estimate);
-	SPI_finish();
+	in->rows = EstimateRows(table, fraction, column, from);
+	Select(psprintf("SELECT %s FROM %s WHERE %s IS NOT NULL", list, from, column),
+		   PIPEANN_ESTIMATE_SAMPLE);
+	TakeColumns(in, am, SPI_tuptable->tupdesc);
+	n = SPI_tuptable->tupdesc->natts;
+	in->nsample = (int) SPI_processed;
+	in->sample = palloc(mul_size(Max(in->nsample, 1) * n, sizeof(Datum)));
+	in->nulls = palloc(mul_size(Max(in->nsample, 1), n));
+	for (int i = 0; i < in->nsample; i++)
+		heap_deform_tuple(SPI_tuptable->vals[i], SPI_tuptable->tupdesc,
+						  in->sample + i * n, in->nulls + i * n);
 }
 
 /* pipeann_build_estimate(regclass, name, text[], name[], name[]) */
@@ -262,30 +192,37 @@ Datum
 pipeann_build_estimate(PG_FUNCTION_ARGS)
 {
 	Relation	table = OpenTable(PG_GETARG_OID(0));
-	const char *column = NameStr(*PG_GETARG_NAME(1));
+	const char *column = quote_identifier(NameStr(*PG_GETARG_NAME(1)));
 	Oid			am = get_index_am_oid("pipeann", false);
 	PipeannBuildInput in = {0};
 	PipeannBuildEstimate estimate;
+	StringInfoData list;
 	TupleDesc	desc;
-	List	   *names;
 	Datum		values[5];
 	bool		nulls[5] = {0};
 	int			n = 0;
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	CheckColumn(table, column, am, &in);
 	in.options = ParseOptions(am, PG_GETARG_ARRAYTYPE_P(2));
-	names = AddNames(NIL, PG_GETARG_ARRAYTYPE_P(4));
-	in.nfilter = list_length(names);
+	initStringInfo(&list);
+	appendStringInfoString(&list, column);
+	in.nfilter = AppendNames(&list, PG_GETARG_ARRAYTYPE_P(4));
 	if (in.nfilter > PIPEANN_MAX_FILTER_COLUMNS)
 		ereport(ERROR,
 				(errcode(ERRCODE_TOO_MANY_COLUMNS),
 				 errmsg("cannot use more than %d key columns beside the vector in a pipeann index",
 						PIPEANN_MAX_FILTER_COLUMNS)));
-	in.values = ValueColumns(table,
-							 AddNames(names, PG_GETARG_ARRAYTYPE_P(3)));
-	Estimate(table, column, &in, &estimate);
+	if (in.nfilter + AppendNames(&list, PG_GETARG_ARRAYTYPE_P(3)) >= INDEX_MAX_KEYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_TOO_MANY_COLUMNS),
+				 errmsg("cannot use more than %d columns in an index",
+						INDEX_MAX_KEYS)));
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	ReadTable(table, column, list.data, am, &in);
+	PipeannEstimateBuild(&in, &estimate);
+	SPI_finish();
 	relation_close(table, AccessShareLock);
 	values[n++] = Int64GetDatum((int64) estimate.memory_one_pass);
 	values[n++] = Int64GetDatum((int64) estimate.temp_bytes);
