@@ -184,6 +184,8 @@ CREATE FUNCTION @extschema@.pipeann_index_info(
 	OUT has_codes pg_catalog.bool,
 	OUT memory_place pg_catalog.text,
 	OUT memory_bytes pg_catalog.int8,
+	OUT codes_bytes pg_catalog.int8,
+	OUT codes_in_memory pg_catalog.int8,
 	OUT io_method pg_catalog.text,
 	OUT direct_io pg_catalog.bool,
 	OUT relation_bytes pg_catalog.int8,
@@ -200,7 +202,7 @@ CREATE FUNCTION @extschema@.pipeann_index_info(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_index_info(pg_catalog.regclass) IS
-	'options, size and state of a pipeann index. memory_place, memory_bytes: where in memory its codes are, NULL if they are not loaded, and what they take there; generation: how often codes were made anew; trained_nodes: nodes when they were made; outgrown: REINDEX would make a clearly better or smaller index (and is done by a background worker unless that is switched off); repairing: VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages in shared_buffers that searches have brought there; build_processes, build_phases: how many processes built it, and the seconds of each phase, NULL if it was made empty; value_bytes: room of a node for rows with the values of filter and included columns, 0 if there are none; attribute_bytes: bytes in memory beside each code for conditions on filter columns';
+	'options, size and state of a pipeann index. memory_place, memory_bytes: where in memory its codes are, NULL if they are not loaded, and what they take there with all that searches want beside them; codes_bytes, codes_in_memory: of all codes, and of those that memory has now; generation: how often codes were made anew; trained_nodes: nodes when they were made; outgrown: REINDEX would make a clearly better or smaller index (and is done by a background worker unless that is switched off); repairing: VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages in shared_buffers that searches have brought there; build_processes, build_phases: how many processes built it, and the seconds of each phase, NULL if it was made empty; value_bytes: room of a node for rows with the values of filter and included columns, 0 if there are none; attribute_bytes: bytes in memory beside each code for conditions on filter columns';
 
 CREATE FUNCTION @extschema@.pipeann_last_search(
 	OUT mode pg_catalog.text,
@@ -209,6 +211,7 @@ CREATE FUNCTION @extschema@.pipeann_last_search(
 	OUT exact_distances pg_catalog.int8,
 	OUT page_hits pg_catalog.int8,
 	OUT page_reads pg_catalog.int8,
+	OUT code_page_reads pg_catalog.int8,
 	OUT mean_in_flight pg_catalog.float8,
 	OUT peak_in_flight pg_catalog.int8,
 	OUT rounds pg_catalog.int8,
@@ -229,6 +232,7 @@ CREATE FUNCTION @extschema@.pipeann_stats(
 	OUT exact_distances pg_catalog.int8,
 	OUT page_hits pg_catalog.int8,
 	OUT page_reads pg_catalog.int8,
+	OUT code_page_reads pg_catalog.int8,
 	OUT mean_in_flight pg_catalog.float8,
 	OUT peak_in_flight pg_catalog.int8,
 	OUT rounds pg_catalog.int8,

@@ -536,6 +536,7 @@ AddCounters(PipeannCounters *sum, const PipeannCounters *c)
 	sum->exact_distances += c->exact_distances;
 	sum->page_hits += c->page_hits;
 	sum->page_reads += c->page_reads;
+	sum->code_page_reads += c->code_page_reads;
 	sum->in_flight_sum += c->in_flight_sum;
 	sum->in_flight_peak = Max(sum->in_flight_peak, c->in_flight_peak);
 	sum->rounds += c->rounds;

@@ -36,6 +36,8 @@ ShowCounters(const PipeannCounters *c, bool filters, ExplainState *es)
 						 " vectors=" UINT64_FORMAT " hits=" UINT64_FORMAT " reads=" UINT64_FORMAT,
 						 c->nodes_explored, c->code_distances, c->exact_distances,
 						 c->page_hits, c->page_reads);
+		if (c->code_page_reads > 0)
+			appendStringInfo(es->str, " code_reads=" UINT64_FORMAT, c->code_page_reads);
 		if (filters)
 			appendStringInfo(es->str, " filter=%s", FilteredBy(c));
 		appendStringInfoChar(es->str, '\n');
@@ -46,6 +48,7 @@ ShowCounters(const PipeannCounters *c, bool filters, ExplainState *es)
 	ExplainPropertyUInteger("Exact Distances", NULL, c->exact_distances, es);
 	ExplainPropertyUInteger("Page Hits", NULL, c->page_hits, es);
 	ExplainPropertyUInteger("Page Reads", NULL, c->page_reads, es);
+	ExplainPropertyUInteger("Code Page Reads", NULL, c->code_page_reads, es);
 	if (filters)
 		ExplainPropertyText("Filter Strategy", FilteredBy(c), es);
 }

@@ -161,13 +161,15 @@ static inline bool
 PipeannColumnPasses(const PipeannCodes *codes, const PipeannCodeColumn *column,
 					uint32 id)
 {
-	uint8		byte = *PipeannAttributeAt(codes, id, column->plane);
+	const uint8 *at = PipeannAttributeAt(codes, id, column->plane);
+	uint8		byte = *at;
 	uint8		next;
 	uint32		number;
 
 	if (column->width == 1)
 		return PipeannHasBit(column->first, byte);
-	next = *PipeannAttributeAt(codes, id, column->plane + 1);
+	next = likely(codes->loader == NULL) ? at[PIPEANN_CODE_BLOCK] :
+		*PipeannAttributeAt(codes, id, column->plane + 1);
 	if (column->second != NULL)
 		return PipeannHasBit(column->second + (Size) byte * 32, next);
 	number = (uint32) byte << 8 | next;

@@ -66,7 +66,6 @@ typedef struct Batch
 {
 	int			n;
 	uint32		ids[BATCH];
-	const uint8 *codes[BATCH];
 } Batch;
 
 /* The least that the second halves of codes can add. */
@@ -102,7 +101,7 @@ AddBatch(PipeannSearch *search, Batch *batch)
 	PipeannCodeOrder *order = &search->code_order;
 	PipeannMetric metric = search->layout->metric;
 	uint32	   *ids = batch->ids;
-	const uint8 **codes = batch->codes;
+	const uint8 *codes[BATCH];
 	int			n = batch->n;
 	int			nsubvectors = search->codes->pq.nsubvectors;
 	int			half = nsubvectors / 2;
@@ -116,8 +115,7 @@ AddBatch(PipeannSearch *search, Batch *batch)
 		order->least_rest = search->codes->pq.bits ? 0 : LeastRest(search);
 		order->has_rest = true;
 	}
-	if (search->codes->loader != NULL)
-		PipeannGatherCodes(search->codes, ids, n, codes);
+	PipeannGatherCodes(search->codes, ids, n, codes);
 	search->counters->code_distances += n;
 	order->passing += n;
 	if (search->codes->pq.bits)
@@ -146,11 +144,6 @@ static inline void
 Collect(PipeannSearch *search, Batch *batch, uint32 id)
 {
 	batch->ids[batch->n] = id;
-	if (search->codes->loader == NULL)
-	{
-		batch->codes[batch->n] = PipeannCodeInMemory(search->codes, id);
-		__builtin_prefetch(batch->codes[batch->n]);
-	}
 	if (++batch->n < BATCH)
 		return;
 	AddBatch(search, batch);
@@ -226,10 +219,13 @@ FindNearest(PipeannSearch *search, uint64 size)
 			order->items[i] = (PipeannDiscard) {.dist = 0,.id = batch.ids[i]};
 		order->n = order->passing = batch.n;
 		order->unordered = true;
-		return;
 	}
-	AddBatch(search, &batch);
-	HeapMake(order->items, order->n);
+	else
+	{
+		AddBatch(search, &batch);
+		HeapMake(order->items, order->n);
+	}
+	PipeannCountCodeReads(search);
 }
 
 /* Whether any is left; if so it is items[0]. */

@@ -50,6 +50,7 @@ MeasureBatch(PipeannSearch *search, int n)
 		PipeannPqScan(&search->codes->pq, search->layout->metric, search->table,
 					  search->batch_codes + i, count, search->batch_dists + i);
 	}
+	PipeannCountCodeReads(search);
 	search->counters->code_distances += n;
 }
 

@@ -154,6 +154,18 @@ extern void PipeannResultsAdd(PipeannResults *results,
 extern bool PipeannRunCodeScan(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
 
+/* Count the code pages that were read until now, for this search. */
+static inline void
+PipeannCountCodeReads(PipeannSearch *search)
+{
+	PipeannCodeLoader *loader = search->codes->loader;
+
+	if (loader == NULL)
+		return;
+	search->counters->code_page_reads += loader->reads;
+	loader->reads = 0;
+}
+
 /* engine.c */
 extern void PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing,
 											int entries);

@@ -85,12 +85,15 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	TupleDesc	desc = ResultDesc(fcinfo);
 	PipeannIndexView view;
 	const PipeannMeta *meta = &view.meta;
-	Datum		values[27];
-	bool		nulls[27] = {0};
+	Datum		values[29];
+	bool		nulls[29] = {0};
+	Size		codes;
 	bool		direct;
 	int			n = 0;
 
 	PipeannPeekView(&view, index);
+	codes = (meta->flags & PIPEANN_META_HAS_CODES) == 0 ? 0 :
+		PipeannCodesBytes(&meta->layout, meta->graph_pages);
 	values[n++] = Int32GetDatum(meta->format);
 	values[n++] = Int32GetDatum(PipeannIndexDimensions(index));
 	values[n++] = CStringGetTextDatum(PipeannMetrics[meta->layout.metric].name);
@@ -109,6 +112,9 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = view.cache == NULL ? (Datum) 0 :
 		CStringGetTextDatum(place_names[view.cache->place]);
 	values[n++] = Int64GetDatum(MemoryBytes(&view));
+	values[n++] = Int64GetDatum((int64) codes);
+	values[n++] = Int64GetDatum(view.cache == NULL ? 0 :
+								(int64) Min(PipeannCacheCodesInMemory(index, meta), codes));
 	values[n++] = CStringGetTextDatum(PipeannIoInUse(&direct));
 	values[n++] = BoolGetDatum(direct);
 	values[n++] = Int64GetDatum((int64) RelationGetNumberOfBlocks(index) *
@@ -148,6 +154,7 @@ CounterColumns(const PipeannCounters *c, Datum *values)
 	values[n++] = Int64GetDatum((int64) c->exact_distances);
 	values[n++] = Int64GetDatum((int64) c->page_hits);
 	values[n++] = Int64GetDatum((int64) c->page_reads);
+	values[n++] = Int64GetDatum((int64) c->code_page_reads);
 	values[n++] = Float8GetDatum(c->page_reads == 0 ? 0 :
 								 (double) c->in_flight_sum / c->page_reads);
 	values[n++] = Int64GetDatum((int64) c->in_flight_peak);
@@ -163,8 +170,8 @@ Datum
 pipeann_last_search(PG_FUNCTION_ARGS)
 {
 	TupleDesc	desc = ResultDesc(fcinfo);
-	Datum		values[13];
-	bool		nulls[13] = {0};
+	Datum		values[14];
+	bool		nulls[14] = {0};
 	int			n = 1;
 
 	values[0] = CStringGetTextDatum(PipeannPolicies[PipeannLastMode]->name);
@@ -207,8 +214,8 @@ pipeann_stats(PG_FUNCTION_ARGS)
 	n = PipeannStatsCollect(PipeannCacheStats(), &stats);
 	for (int i = 0; i < n; i++)
 	{
-		Datum		values[13];
-		bool		nulls[13] = {0};
+		Datum		values[14];
+		bool		nulls[14] = {0};
 
 		if (!IsShown(&stats[i]))
 			continue;

@@ -28,6 +28,13 @@ PipeannCodeBytes(const PipeannLayout *l)
 	return (uint32) l->pq_bytes + l->attr_bytes;
 }
 
+/* Bytes of the codes of all nodes that graph pages have room for. */
+static inline Size
+PipeannCodesBytes(const PipeannLayout *l, uint32 graph_pages)
+{
+	return mul_size((Size) graph_pages * l->slots_per_page, PipeannCodeBytes(l));
+}
+
 /*
  * On a code page the codes of vectors come first, then the first bytes of all attribute
  * codes, the second bytes, and so on.

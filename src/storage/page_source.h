@@ -38,6 +38,7 @@ typedef struct PipeannCounters
 	uint64		exact_distances;
 	uint64		page_hits;
 	uint64		page_reads;
+	uint64		code_page_reads;	/* for codes that memory did not have */
 	uint64		in_flight_sum;	/* sum over reads of reads in flight then */
 	uint64		in_flight_peak;
 	uint64		rounds;			/* times the search stopped to wait */

@@ -62,7 +62,7 @@ SELECT pipeann_prewarm(NULL);
 -- pipeann_last_search: with all pages in memory nothing is read
 SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
 SELECT mode, nodes_explored >= 100 AS explored, code_distances > nodes_explored AS code_distances,
-	exact_distances >= nodes_explored AS exact_distances, page_hits > 0 AS hits, page_reads, peak_in_flight,
+	exact_distances >= nodes_explored AS exact_distances, page_hits > 0 AS hits, page_reads, code_page_reads, peak_in_flight,
 	retries, rows_out_of_order
 FROM pipeann_last_search();
 SET pipeann.search_mode = best_first;

@@ -241,7 +241,8 @@ INSERT INTO t SELECT i, noise_vector(i, 5, 1000, 0, 0.1) FROM generate_series(1,
 CREATE INDEX t_idx ON t USING pipeann (val vector_cosine_ops) WITH (m = 10, ef_construction = 50, pq_bytes = 4);
 SELECT format, dimensions, metric, storage, m, ef_construction, pq_bytes, nodes, node_pages, has_codes
 FROM pipeann_index_info('t_idx');
-SELECT graph_pages * slots_per_page >= nodes AS pages_suffice, memory_bytes >= nodes * pq_bytes AS codes_in_memory,
+SELECT graph_pages * slots_per_page >= nodes AS pages_suffice, memory_bytes >= codes_bytes AS memory,
+	codes_bytes BETWEEN nodes * pq_bytes AND nodes * pq_bytes * 1.2 AS codes, codes_in_memory,
 	memory_place IS NULL AS not_loaded, io_method IN ('io_uring', 'pread') AS method,
 	direct_io IN (true, false) AS direct, relation_bytes = pg_relation_size('t_idx') AS size,
 	relation_bytes > graph_pages * current_setting('block_size')::int AS more_than_graph
@@ -249,6 +250,6 @@ FROM pipeann_index_info('t_idx');
 DROP TABLE t;
 CREATE TABLE t (val vector(2));
 CREATE INDEX t_idx ON t USING pipeann (val vector_ip_ops);
-SELECT nodes, graph_pages, has_codes, memory_place, memory_bytes FROM pipeann_index_info('t_idx');
+SELECT nodes, graph_pages, has_codes, memory_place, memory_bytes, codes_bytes, codes_in_memory FROM pipeann_index_info('t_idx');
 DROP TABLE t;
 DROP FUNCTION is_exact, noise_vector, noise;
