@@ -308,7 +308,7 @@ HasSurplus(const PipeannHot *hot)
 
 /* ---------- bringing in ---------- */
 
-/* Read a graph page into shared_buffers. hot may be NULL. */
+/* Read a graph page into shared_buffers, if it has been written. hot may be NULL. */
 void
 PipeannHotBringInPage(Relation index, const PipeannLayout *layout,
 					  const PipeannPlaces *places, const PipeannHot *hot,
@@ -318,6 +318,8 @@ PipeannHotBringInPage(Relation index, const PipeannLayout *layout,
 	pg_atomic_uint32 *seen = hot == NULL || hot->table == NULL ? NULL :
 		PipeannPageLastSeen(hot->table, page);
 
+	if (RelationGetNumberOfBlocks(index) < blkno + layout->node_pages)
+		return;
 	for (int i = 0; i < layout->node_pages; i++)
 	{
 		Buffer		buffer = ReadBuffer(index, blkno + i);

@@ -32,12 +32,11 @@ PipeannStripesInit(PipeannLayout *l, uint32 page_bytes, uint32 most)
 		l->stripe_codes;
 }
 
-/* The graph page that begins at a block, or INVALID_ID. */
+/* The graph page that begins at a block, which is not the metapage, or INVALID_ID. */
 uint32
 PipeannPageAt(const PipeannPlaces *places, const PipeannLayout *l,
 			  BlockNumber block)
 {
-	uint32		length = PipeannStripeLength(l);
 	uint32		stripe;
 	uint32		at;
 
@@ -49,10 +48,8 @@ PipeannPageAt(const PipeannPlaces *places, const PipeannLayout *l,
 			return PIPEANN_INVALID_ID;
 		block -= places->length[i];
 	}
-	if (block == 0)
-		return PIPEANN_INVALID_ID;
-	stripe = (block - 1) / length;
-	at = (block - 1) % length;
+	stripe = (block - 1) / PipeannStripeLength(l);
+	at = (block - 1) % PipeannStripeLength(l);
 	if (stripe > 0)
 		at -= l->stripe_codes;	/* very large if that is a code page */
 	if (at % l->node_pages != 0 || at / l->node_pages >= l->stripe_pages)

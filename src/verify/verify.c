@@ -503,11 +503,11 @@ IsOnPages(const PipeannIndexView *view, PipeannKind kind, uint32 first,
 		  const void *memory, Size bytes)
 {
 	char	   *content = PipeannAlloc(Max(bytes, 1));
-	bool		same;
-
-	same = PipeannRunRead(view->index, PipeannRunBlock(&view->meta.places) + first,
-						  kind, view->meta.generation, content, bytes) &&
+	bool		same =
+		PipeannRunRead(view->index, PipeannRunBlock(&view->meta.places) + first,
+					   kind, view->meta.generation, content, bytes) &&
 		memcmp(content, memory, bytes) == 0;
+
 	pfree(content);
 	return same;
 }

@@ -293,6 +293,32 @@ for my $half (0, 1)
 	}
 }
 
+# Codes are made anew, of other vectors, when a search has read the metapage, and loads the
+# former ones: it finds its rows by codes of one generation.
+SKIP: {
+	skip 'another point', 2 if 'metapage-read' !~ /$ONLY/;
+	$node->safe_psql('postgres', 'CREATE TABLE anew (id int, v vector(49)); INSERT INTO anew SELECT * FROM source WHERE id <= 4600;'
+		. 'CREATE INDEX anew_v ON anew USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 32)');
+	my ($control, $worker) = (session($node), session($node));
+	my $query = $vectors->[40];
+	my @want = map { (split /\|/)[0] } exact_answer($control, 'anew', $query, 10);
+
+	# nobody has the codes in memory
+	$node->restart;
+	$_->reconnect for $control, $worker;
+	$control->rows("SELECT pg_advisory_lock($KEY)");
+	$worker->rows("SET pipeann.pause_at = 'metapage-read'; SET enable_seqscan = off; SET pipeann.ef_search = 200");
+	$worker->send("SELECT id FROM anew ORDER BY v <-> '$query' LIMIT 10");
+	my $came = eval { wait_until('metapage-read', sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);
+	$node->safe_psql('postgres', 'INSERT INTO anew SELECT 100000 + n, (SELECT array_agg(2000 + 1000 * sin(n * 17 + j * j)) FROM generate_series(1, 49) j)::vector FROM generate_series(1, 900) n');
+	cmp_ok($node->safe_psql('postgres', q{SELECT generation FROM pipeann_index_info('anew_v')}), '>', 0, 'codes were made anew');
+	release($control);
+	my $answer = $worker->receive;
+	ok($came && !defined $answer->{error} && "@{ $answer->{rows} }" eq "@want", 'and the search has its rows')
+	  or diag($answer->{error} // "@{ $answer->{rows} } for @want");
+	$_->close for $worker, $control;
+}
+
 # A row that comes when pipeann_recall knows the true neighbours of its first
 # sample, which are none, and has yet to search for them: it is not counted as found.
 SKIP: {
