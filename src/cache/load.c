@@ -257,19 +257,6 @@ LockPage(PipeannPageLoader *pl, uint32 page, BlockNumber blkno)
 	return *seen;
 }
 
-static void
-ReportNoCodePage(const PipeannPageLoader *pl, BlockNumber blkno)
-{
-	const char *name = RelationGetRelationName(pl->index);
-
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has no block %u", name, blkno),
-			 errdetail("The file has %u blocks, but codes stand there.",
-					   pl->nblocks),
-			 errhint("Run REINDEX INDEX \"%s\".", name)));
-}
-
 /*
  * The block of a code page, or InvalidBlockNumber if the file lacks it: a crash came before
  * its codes were written, or they are not written yet.
@@ -282,7 +269,7 @@ BlockOf(const PipeannPageLoader *pl, uint32 page)
 	if (blkno < pl->nblocks)
 		return blkno;
 	if (page < pl->code_pages)
-		ReportNoCodePage(pl, blkno);
+		PipeannCorrupted(pl->index, "has no block %u, where codes stand", blkno);
 	return InvalidBlockNumber;
 }
 

@@ -11,6 +11,9 @@
 /* The file grows by so many blocks at a time; who else wants a block may come between. */
 #define BLOCKS_AT_A_TIME 16
 
+/* Blocks of a run that are asked for before they are read. */
+#define PREFETCH_BLOCKS 64
+
 /* Extend the file with empty pages to so many blocks, if it has fewer. */
 static void
 ExtendFile(Relation index, BlockNumber blocks)
@@ -129,15 +132,21 @@ PipeannRunRead(Relation index, BlockNumber first, PipeannKind kind,
 			   uint32 generation, void *dst, Size length)
 {
 	char	   *out = dst;
+	BlockNumber end = first + PipeannPagesOf(length);
+	BlockNumber ahead = first;
 
 	for (BlockNumber blkno = first; length > 0; blkno++)
 	{
-		Buffer		buffer = PipeannReadBuffer(index, blkno, kind,
-											   BUFFER_LOCK_SHARE, false, NULL);
-		Page		page = BufferGetPage(buffer);
-		bool		same = PipeannPageIsOf(page, generation);
+		Buffer		buffer;
+		Page		page;
 		Size		part = Min(length, (Size) PIPEANN_PAYLOAD);
+		bool		same;
 
+		for (; ahead < Min(end, blkno + PREFETCH_BLOCKS); ahead++)
+			PrefetchBuffer(index, MAIN_FORKNUM, ahead);
+		buffer = PipeannReadBuffer(index, blkno, kind, BUFFER_LOCK_SHARE, false, NULL);
+		page = BufferGetPage(buffer);
+		same = PipeannPageIsOf(page, generation);
 		memcpy(out, PipeannPagePayload(page), part);
 		UnlockReleaseBuffer(buffer);
 		if (!same)
