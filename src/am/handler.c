@@ -508,6 +508,9 @@ pipeannvalidate(Oid opclassoid)
 
 /* What a scan costs, as the planner asks. */
 
+/* Pages of the codes that the search looks at for a node, as near nodes have codes near each other. */
+#define CODE_PAGES_OF_NODE 7
+
 /* Overlapping reads cost so many times less than one after another. */
 #define OVERLAP 4.0
 
@@ -555,6 +558,8 @@ typedef struct Estimate
 	bool		sparse;			/* vectors, whose codes are gone through in any case */
 	double		page_cost;		/* of a page of the index, */
 	double		row_cost;		/* and of one of the table for a row */
+	double		absent;			/* the share of codes that memory has no room for, */
+	double		code_pages;		/* and the pages where these are */
 } Estimate;
 
 static double
@@ -571,7 +576,8 @@ WalkCost(const Estimate *e)
 							 PipeannListStretch(e->matching / e->rows,
 												e->list), e->rows);
 
-	return length * NodeCost(e->page_cost / OVERLAP);
+	return length * NodeCost(e->page_cost / OVERLAP) +
+		Min(length * CODE_PAGES_OF_NODE * e->absent, e->code_pages) * e->page_cost / OVERLAP;
 }
 
 /* Going through attribute codes, the codes of what matches, and a few pages. */
@@ -584,7 +590,7 @@ CodeScanCost(const Estimate *e)
 	return cpu_operator_cost *
 		(CODE_SCAN_START + PipeannCodeScanCost(e->rows, e->conditions,
 											   e->matching / e->rows)) +
-		reads * e->page_cost / OVERLAP;
+		reads * e->page_cost / OVERLAP + e->code_pages * seq_page_cost;
 }
 
 /*
@@ -619,21 +625,35 @@ TableCost(struct PlannerInfo *root, const struct IndexPath *path,
 													root) / matching), 0);
 }
 
-/* An index of which there is nothing but a planner's idea has no curve. */
-static int
-ListOf(Oid indexid, double wanted)
+/*
+ * Set what the index itself tells: the list, and the codes that memory has no room for. An
+ * index of which there is nothing but a planner's idea tells nothing. What is in memory at
+ * this moment is not asked: a plan would depend on who has searched before.
+ */
+static void
+AskIndex(const IndexOptInfo *info, Estimate *e)
 {
-	Relation	index = pipeann_target_recall == 0 ? NULL :
-		RelationIdGetRelation(indexid);
-	int			list = pipeann_ef_search;
+	double		room = (double) pipeann_shared_memory * 1024 * 1024;
+	bool		fits = (double) info->pages * BLCKSZ <= room;
+	Relation	index = pipeann_target_recall == 0 && fits ? NULL :
+		RelationIdGetRelation(info->indexoid);
 	PipeannMeta meta;
+	double		codes;
 
+	e->list = pipeann_ef_search;
 	if (!RelationIsValid(index))
-		return list;
+		return;
 	PipeannMetaRead(index, &meta);
-	list = PipeannScanList(&meta, wanted);
+	if (pipeann_target_recall != 0)
+		e->list = PipeannScanList(&meta, e->wanted);
+	codes = (meta.flags & PIPEANN_META_HAS_CODES) == 0 ? 0 :
+		(double) PipeannCodesBytes(&meta.layout, meta.graph_pages);
+	if (codes > room)
+	{
+		e->absent = 1 - room / codes;
+		e->code_pages = (codes - room) / BLCKSZ;
+	}
 	RelationClose(index);
-	return list;
 }
 
 static Estimate
@@ -658,7 +678,7 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 	e.returned = Min(Max(table->rows, 1), e.reached);
 	e.sparse = PipeannIsOfSparse(PipeannTypeByProc(type_proc));
 	e.wanted = PipeannWantedRows(root, e.returned);
-	e.list = ListOf(path->indexinfo->indexoid, e.wanted);
+	AskIndex(path->indexinfo, &e);
 	e.row_cost = TableCost(root, path, e.reached, table_page_cost);
 	return e;
 }

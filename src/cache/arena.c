@@ -11,6 +11,7 @@
 
 #include "base/attempt.h"
 #include "base/huge.h"
+#include "cache/cache.h"
 #include "miscadmin.h"
 
 /* A dynamic segment is this part of all, and no less than this. */

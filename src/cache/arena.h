@@ -54,9 +54,6 @@ PipeannArenaIsPreloaded(const PipeannArena *arena)
 		arena->segments[0].handle == DSM_HANDLE_INVALID;
 }
 
-/* GUC pipeann.shared_memory, in MB. */
-extern int	pipeann_shared_memory;
-
 extern char pipeann_arena_error[]; /* the system's last refusal, or "" */
 extern Size PipeannArenaReserved(void);
 extern void PipeannArenaInit(PipeannArena *arena, int tranche_id);

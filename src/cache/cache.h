@@ -20,6 +20,9 @@
 #include "lib/ilist.h"
 #include "storage/storage.h"
 
+/* GUC pipeann.shared_memory, in MB. */
+extern int	pipeann_shared_memory;
+
 /* Nodes whose codes share one allocation: codes have memory by chunks of these. */
 #define PIPEANN_CHUNK_SHIFT 12
 #define PIPEANN_CHUNK_NODES (1U << PIPEANN_CHUNK_SHIFT)

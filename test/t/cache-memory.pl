@@ -200,6 +200,14 @@ sub test_little
 	$sessions[0]->rows('CREATE INDEX passing_v ON passing USING pipeann (v vector_l2_ops) WITH (m = 8, pq_bytes = 250)');
 	cmp_ok(recall($sessions[0], 'passing', \@asked, 10), '>=', 0.98, "$what: a temporary table");
 
+	# codes that have to be read cost
+	my $cost = sub
+	{
+		my ($found) = join("\n", $sessions[0]->rows("EXPLAIN SELECT id FROM large ORDER BY $near LIMIT 10")) =~ /large_v on large  \(cost=([\d.]+)/;
+		return $found;
+	};
+	my $costs = {};
+
 	# more memory, and less, without a restart
 	for my $now (16, 1, 0)
 	{
@@ -208,8 +216,10 @@ sub test_little
 		wait_until("$now MB", sub { return $sessions[0]->row('SHOW pipeann.shared_memory') eq ($now ? "${now}MB" : '0'); });
 		$sessions[0]->rows("SELECT pipeann_prewarm('large_v')");
 		cmp_ok(recall($_, 'large', \@asked, 10), '>=', 0.98, "$what, then $now MB: the right answers") for @sessions;
+		$costs->{$now} = $cost->();
 		is($in_memory->($sessions[0]), "$all of $all", "$what, then $now MB: all codes are in memory") if $now == 16;
 	}
+	cmp_ok($costs->{0}, '>', $costs->{16} + 1, "$what: the planner counts the codes that are to be read");
 	$_->close for @sessions;
 	unlike(log_text($node, 0), qr/ERROR/, "$what: no statement failed");
 	is(scalar crash_lines($node), 0, "$what: no process crashed");
