@@ -404,7 +404,7 @@ DropUnused(TimestampTz before)
 	if (victim != NULL)
 		DoomLocked(victim);
 	LWLockRelease(&pipeann_control->lock);
-	return victim != NULL && Reap();
+	return Reap();
 }
 
 /*
@@ -811,8 +811,6 @@ PipeannRegistrySweep(void)
 	(void) Reap();
 }
 
-/* ---------- no room ---------- */
-
 /* How often the log says it. */
 #define REPORT_MS 3600000
 
@@ -835,12 +833,14 @@ PipeannReportNoRoom(const char *index)
 		if (IsActive(&pipeann_control->entries[i], Ago(ACTIVE_MS)))
 			wanted += pipeann_control->entries[i].wanted;
 	LWLockRelease(&pipeann_control->lock);
+	wanted = wanted * FPM_PAGE_SIZE / (1024 * 1024) + 1;
 	ereport(LOG,
 			(errmsg("codes of index \"%s\" are not all in memory: searches read some from its pages",
 					index),
 			 pipeann_arena_error[0] != '\0' ?
 			 errdetail_internal("Last error: %s.", pipeann_arena_error) : 0,
+			 wanted <= (uint64) pipeann_shared_memory ?
+			 errhint("Add \"pipeann\" to \"shared_preload_libraries\", so that the server reserves the memory when it starts.") :
 			 errhint("Set \"pipeann.shared_memory\", which is %d MB, to %llu MB or more, and reload.",
-					 pipeann_shared_memory,
-					 (unsigned long long) (wanted * FPM_PAGE_SIZE / (1024 * 1024) + 1))));
+					 pipeann_shared_memory, (unsigned long long) wanted)));
 }
