@@ -26,7 +26,7 @@ PipeannResultsReset(PipeannResults *results)
 		results->bytes_size = FIRST_RESULTS * sizeof(ItemPointerData);
 		results->rows = PipeannAlloc(results->bytes_size);
 	}
-	results->count = 0;
+	results->count = results->ntaken = 0;
 	results->heaped = false;
 	results->bytes = 0;
 }
@@ -114,8 +114,25 @@ PipeannSearchPop(PipeannSearch *search)
 		results->items[0] = results->items[1];
 		results->items[1] = first;
 	}
+	results->ntaken++;
 	results->taken = HeapTake(results->items, &results->count);
 	return &results->taken;
+}
+
+/* The largest distance that the n nearest results may have, those taken among them. */
+float
+PipeannResultsNearest(PipeannResults *results, uint64 n)
+{
+	float		most = results->ntaken > 0 ? results->taken.most : -INFINITY;
+
+	n = Min(n - Min(n, results->ntaken), results->count);
+	if (n == 0)
+		return most;
+	(void) SelectNearest(results->items, results->count, n);
+	results->heaped = false;
+	for (uint64 i = 0; i < n; i++)
+		most = Max(most, results->items[i].most);
+	return most;
 }
 
 /* How many results not yet taken may be as near as this. */

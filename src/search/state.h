@@ -16,6 +16,7 @@ typedef struct PipeannResults
 	uint64		count;
 	uint64		size;
 	bool		heaped;
+	uint64		ntaken;			/* number of results popped */
 	PipeannResult taken;		/* the last one popped */
 
 	PipeannRow *rows;			/* of all of them, one after the other */
@@ -99,7 +100,7 @@ struct PipeannSearch
 								 * candidates yet */
 	PipeannSample distances;	/* exact ones, of nodes scored when explored */
 	PipeannSample errors;		/* of these nodes' codes */
-	bool		has_table;		/* table[] is the query's */
+	float		frontier;		/* the order key up to which results are final */
 	bool		has_begun;		/* entry points are candidates */
 	bool		has_ended;		/* found what params.ends_at looks for */
 	bool		started;
@@ -149,10 +150,12 @@ extern void PipeannResultsReset(PipeannResults *results);
 extern void PipeannResultsAdd(PipeannResults *results,
 							  const PipeannResult *result,
 							  const PipeannRowList *rows);
+extern float PipeannResultsNearest(PipeannResults *results, uint64 n);
 
 /* code_scan.c */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
+extern float PipeannCodeScanFrontier(PipeannSearch *search);
 
 /* Count the code pages that were read until now, for this search. */
 static inline void
