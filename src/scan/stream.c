@@ -407,16 +407,13 @@ IsLate(const PipeannScan *state, float dist)
 
 /* How far the search has to go, and the next of its results. */
 
-/* Whether a result is known behind which no nearer one is to be expected. */
+/* Whether the search has a result behind which no nearer one is to be expected. */
 static bool
 HasFinal(PipeannScan *state)
 {
-	float		frontier = PipeannSearchTell(state->search).frontier;
 	const PipeannResult *next = PipeannSearchPeek(state->search);
-	const Known *known = NearestKnown(state);
 
-	return (next != NULL && !(next->dist > frontier)) ||
-		(known != NULL && !(known->result.dist > frontier));
+	return next != NULL && !(next->dist > PipeannSearchTell(state->search).frontier);
 }
 
 /*

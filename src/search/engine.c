@@ -684,14 +684,14 @@ Frontier(PipeannSearch *search)
 	uint64		explored = PipeannSearchTell(search).explored;
 
 	if (search->termination.on && final != PIPEANN_FINAL_SURE)
-		return PipeannResultsNearest(&search->results, PIPEANN_EARLY_RESULTS);
+		return PipeannResultsNearest(&search->results, PIPEANN_EARLY_RESULTS).most;
 	if (search->code_scan_begun && !PipeannScansSparse(search) &&
 		final != PIPEANN_FINAL_EXPLORED)
 		return PipeannCodeScanFrontier(search);
 	if (final == PIPEANN_FINAL_SURE)
 		return -INFINITY;
 	return PipeannResultsNearest(&search->results, final == PIPEANN_FINAL_HALF ?
-								 explored / PIPEANN_STRICT_PART : explored);
+								 explored / PIPEANN_STRICT_PART : explored).dist;
 }
 
 /*

@@ -119,20 +119,16 @@ PipeannSearchPop(PipeannSearch *search)
 	return &results->taken;
 }
 
-/* The largest distance that the n nearest results may have, those taken among them. */
-float
+/* The n-th nearest result, those taken among them, or the last one if there are fewer. */
+PipeannResult
 PipeannResultsNearest(PipeannResults *results, uint64 n)
 {
-	float		most = results->ntaken > 0 ? results->taken.most : -INFINITY;
-
 	n = Min(n - Min(n, results->ntaken), results->count);
 	if (n == 0)
-		return most;
-	(void) SelectNearest(results->items, results->count, n);
+		return results->ntaken > 0 ? results->taken :
+			(PipeannResult) {.dist = -INFINITY,.most = -INFINITY};
 	results->heaped = false;
-	for (uint64 i = 0; i < n; i++)
-		most = Max(most, results->items[i].most);
-	return most;
+	return SelectNearest(results->items, results->count, n);
 }
 
 /* How many results not yet taken may be as near as this. */

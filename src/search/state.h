@@ -150,7 +150,7 @@ extern void PipeannResultsReset(PipeannResults *results);
 extern void PipeannResultsAdd(PipeannResults *results,
 							  const PipeannResult *result,
 							  const PipeannRowList *rows);
-extern float PipeannResultsNearest(PipeannResults *results, uint64 n);
+extern PipeannResult PipeannResultsNearest(PipeannResults *results, uint64 n);
 
 /* code_scan.c */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
