@@ -259,13 +259,16 @@ LockPage(PipeannPageLoader *pl, uint32 page, BlockNumber blkno)
 
 /*
  * The block of a code page, or InvalidBlockNumber if the file lacks it: a crash came before
- * its codes were written, or they are not written yet.
+ * its codes were written, or they are not written yet. Who keeps the page has read its state
+ * before: one that was written later has another.
  */
 static BlockNumber
-BlockOf(const PipeannPageLoader *pl, uint32 page)
+BlockOf(PipeannPageLoader *pl, uint32 page)
 {
 	BlockNumber blkno = PipeannCodeBlock(&pl->places, &pl->layout, page);
 
+	if (blkno >= pl->nblocks)
+		pl->nblocks = RelationGetNumberOfBlocks(pl->index);
 	if (blkno < pl->nblocks)
 		return blkno;
 	if (page < pl->code_pages)
@@ -284,7 +287,7 @@ ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
 	static const char zeros[PIPEANN_PAYLOAD];
 	uint32		state = pg_atomic_read_u32(StateOf(pl, page));
 	bool		keep = (state & STATE) == ABSENT && HasChunks(pl, page, true);
-	BlockNumber blkno = BlockOf(pl, page);
+	BlockNumber blkno;
 	const char *payload = zeros;
 	Buffer		pinned = InvalidBuffer;
 	bool		kept;
@@ -292,6 +295,7 @@ ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
 	if (!keep && buffer == NULL)
 		return false;
 	pg_memory_barrier();
+	blkno = BlockOf(pl, page);
 	if (blkno != InvalidBlockNumber)
 	{
 		Page		content;
@@ -315,7 +319,7 @@ ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
 }
 
 static inline void
-PrefetchPage(const PipeannPageLoader *pl, uint32 page)
+PrefetchPage(PipeannPageLoader *pl, uint32 page)
 {
 	BlockNumber blkno = BlockOf(pl, page);
 
@@ -381,16 +385,18 @@ LoadAttribute(PipeannCodeLoader *loader, uint32 id, uint32 plane)
 	const PipeannLayout *l = &pl->layout;
 	uint32		per_page = PipeannCodesPerPage(l);
 	uint32		page = id / per_page;
-	uint32		number = 0;
+	uint32		number;
 
-	if (id >> PIPEANN_CODE_BLOCK_SHIFT != pl->block)
-		(void) LoadCode(loader, id);
 	if (id >> PIPEANN_CODE_BLOCK_SHIFT == pl->block || IsKept(pl, page))
 		return pl->attachment->chunks[id >> PIPEANN_CHUNK_SHIFT] +
 			PipeannAttributeOffset(id & (PIPEANN_CHUNK_NODES - 1), l->pq_bytes,
 								   l->attr_bytes, plane);
 	if (!PipeannIdSetGet(&pl->read, page, &number))
-		PipeannCorrupted(pl->index, "has lost a code page");
+	{
+		ReserveBuffers(pl, 1);
+		number = pl->nread;
+		ReadPage(pl, page);
+	}
 	return (const uint8 *) BufferAt(pl, number) + PipeannPlaneOffset(l, plane) +
 		(id - page * per_page);
 }
@@ -431,14 +437,14 @@ static void
 GatherCodes(PipeannCodeLoader *loader, const uint32 *ids, int n, const uint8 **codes)
 {
 	PipeannPageLoader *pl = (PipeannPageLoader *) loader;
-	uint32		per_page = PipeannCodesPerPage(&pl->layout);
 
 	CHECK_FOR_INTERRUPTS();
 	ReserveBuffers(pl, n);
 	for (int i = 0; i < n; i += READ_TOGETHER)
 		ReadPagesOf(pl, ids + i, Min(n - i, READ_TOGETHER));
+	/* one that was kept may have been given up meanwhile */
 	for (int i = 0; i < n; i++)
-		codes[i] = Find(pl, ids[i] / per_page, ids[i]);
+		codes[i] = LoadCode(loader, ids[i]);
 }
 
 /* The pages that have codes of n nodes, as far as there are such nodes: the first and the end. */
@@ -659,8 +665,7 @@ ReadRun(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 
 /* Read what a new root has. Codes come when they are wanted. */
 void
-PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
-				 const PipeannMeta *meta)
+PipeannCacheLoad(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	const PipeannLayout *l = &meta->layout;
 	PipeannCacheHeader *header = attachment->header;
@@ -684,8 +689,7 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 
 /* Read the ids again: VACUUM has put live nodes in the places of dead ones. */
 static void
-ReadEntryIds(Relation index, PipeannAttachment *attachment,
-			 const PipeannMeta *meta)
+ReadEntryIds(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	PipeannCacheHeader *header = attachment->header;
 	Size		size = mul_size(meta->entry_count, sizeof(uint32));
@@ -800,8 +804,7 @@ ReadChanges(PipeannPageLoader *pl, const PipeannMeta *meta, uint64 applied)
  * graph's ids. In turn.
  */
 void
-PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment,
-					  const PipeannMeta *meta)
+PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	uint64		applied = pg_atomic_read_u64(&attachment->header->applied);
 	PipeannPageLoader pl;
