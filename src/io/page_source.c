@@ -322,10 +322,11 @@ NoteBufferUse(Buffer buffer)
 #endif
 }
 
+/* A buffer of the backend's own, of a temporary relation, is passed over. */
 static bool
 Pin(Relation index, BlockNumber blkno, Buffer buffer)
 {
-	return buffer != InvalidBuffer &&
+	return buffer > InvalidBuffer &&
 		ReadRecentBuffer(PipeannRelationLocator(index), MAIN_FORKNUM, blkno,
 						 buffer);
 }
