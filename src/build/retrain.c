@@ -332,7 +332,10 @@ EncodeNodes(Retraining *r)
 	r->payload = palloc0(PIPEANN_PAYLOAD);
 	r->code = palloc0(PipeannCodeBytes(l));
 	VisitNodes(&r->view, r->pages, true, EncodeNode, r);
-	FlushCodes(r);
+	/* none of a former generation is left, behind the last node either */
+	do
+		FlushCodes(r);
+	while (r->code_page < PipeannCodePages(l, r->pages * l->slots_per_page));
 	r->coding.code_pages = r->code_page;
 }
 
