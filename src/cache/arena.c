@@ -11,11 +11,10 @@
 
 #include "base/attempt.h"
 #include "base/huge.h"
-#include "cache/cache.h"
 #include "miscadmin.h"
 
-/* A dynamic segment is this part of all, and no less than this. */
-#define SEGMENT_PART 8
+/* A dynamic segment is this part of all, so that there is no end of them, and no less than this. */
+#define SEGMENT_PART 5
 #define LEAST_SEGMENT PipeannArenaPages((Size) 4 * 1024 * 1024)
 
 /* The free page manager is in the first pages of its segment. */
@@ -77,13 +76,6 @@ PipeannArenaAddReserved(PipeannArena *arena, char *reserved, Size size, bool is_
 	mappings[0] = (Mapping) {.serial = arena->segments[0].serial,.address = reserved};
 }
 
-/* Pages that all caches together may take. */
-uint64
-PipeannArenaLimit(void)
-{
-	return (uint64) pipeann_shared_memory * (1024 * 1024 / FPM_PAGE_SIZE);
-}
-
 /* Map a dynamic segment, or make one (DSM_HANDLE_INVALID). NULL if it is not to be had. */
 static dsm_segment *
 TrySegment(dsm_handle handle, uint64 pages)
@@ -99,6 +91,23 @@ TrySegment(dsm_handle handle, uint64 pages)
 	return dsm;
 }
 
+static void
+Unmap(Mapping *mapping)
+{
+	if (mapping->dsm != NULL)
+		dsm_detach(mapping->dsm);
+	memset(mapping, 0, sizeof(*mapping));
+}
+
+/* Unmap segments that were given back: their memory goes when nobody has them mapped. */
+void
+PipeannArenaUnmapGone(PipeannArena *arena)
+{
+	for (int i = 0; i < PIPEANN_MAX_SEGMENTS; i++)
+		if (mappings[i].serial != arena->segments[i].serial)
+			Unmap(&mappings[i]);
+}
+
 /* The address of a segment in this backend, or NULL. */
 static char *
 Map(PipeannArena *arena, int number)
@@ -110,9 +119,7 @@ Map(PipeannArena *arena, int number)
 
 	if (likely(mapping->serial == *(volatile uint64 *) &segment->serial))
 		return mapping->address;
-	if (mapping->dsm != NULL)
-		dsm_detach(mapping->dsm);
-	memset(mapping, 0, sizeof(*mapping));
+	Unmap(mapping);
 	LWLockAcquire(&arena->lock, LW_SHARED);
 	serial = segment->serial;
 	handle = segment->handle;

@@ -9,7 +9,7 @@
 #ifndef PIPEANN_ARENA_H
 #define PIPEANN_ARENA_H
 
-#include "base/base.h"
+#include "cache/cache.h"
 
 #include "port/atomics.h"
 #include "storage/dsm.h"
@@ -54,13 +54,20 @@ PipeannArenaIsPreloaded(const PipeannArena *arena)
 		arena->segments[0].handle == DSM_HANDLE_INVALID;
 }
 
+/* Pages that all caches together may take. */
+static inline uint64
+PipeannArenaLimit(void)
+{
+	return (uint64) pipeann_shared_memory * (1024 * 1024 / FPM_PAGE_SIZE);
+}
+
 extern char pipeann_arena_error[]; /* the system's last refusal, or "" */
 extern Size PipeannArenaReserved(void);
 extern void PipeannArenaInit(PipeannArena *arena, int tranche_id);
 extern void PipeannArenaAddReserved(PipeannArena *arena, char *reserved, Size size, bool is_new);
-extern uint64 PipeannArenaLimit(void);
 extern PipeannArenaPlace PipeannArenaTake(PipeannArena *arena, uint64 pages);
 extern bool PipeannArenaGive(PipeannArena *arena, PipeannArenaPlace place, uint64 pages);
+extern void PipeannArenaUnmapGone(PipeannArena *arena);
 extern char *PipeannArenaAt(PipeannArena *arena, PipeannArenaPlace place);
 
 #endif							/* PIPEANN_ARENA_H */

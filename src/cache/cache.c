@@ -272,6 +272,8 @@ SweepIfDue(void)
 	frees = control == NULL ? 0 : pg_atomic_read_u64(&control->frees);
 	if (due || frees != frees_seen)
 		Clean(due);
+	if (frees != frees_seen)
+		PipeannArenaUnmapGone(&control->arena);
 	frees_seen = frees;
 }
 
@@ -378,8 +380,7 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 
 /* Attach to the cache in shared memory, or make one there. */
 static bool
-FillShared(Relation index, PipeannAttachment *attachment,
-		   const PipeannMeta *meta)
+FillShared(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	char	   *root;
 
@@ -389,6 +390,13 @@ FillShared(Relation index, PipeannAttachment *attachment,
 	{
 		case PIPEANN_CLAIM_READY:
 			root = PipeannArenaAt(&pipeann_control->arena, attachment->entry->root);
+			if (root != NULL && ((PipeannCacheHeader *) root)->ids < PipeannMetaIds(meta))
+			{
+				/* the index has grown beyond the room that this root has */
+				PipeannRegistryDoom(attachment->entry, attachment->generation);
+				PipeannRegistryLetGo(attachment);
+				return FillShared(index, attachment, meta);
+			}
 			if (root != NULL)
 				SetRoot(attachment, (PipeannCacheHeader *) root);
 			return root != NULL;
@@ -660,8 +668,7 @@ MayShare(Relation index)
 
 /* A root of the backend's own, where there was no memory for it, is tried again from time to time. */
 static bool
-IsUsable(PipeannAttachment *attachment, const PipeannMeta *meta,
-		 bool may_share)
+IsUsable(PipeannAttachment *attachment, const PipeannMeta *meta, bool may_share)
 {
 	return attachment->build_id == meta->build_id &&
 		(attachment->entry != NULL ? may_share : !may_share ||
@@ -687,10 +694,6 @@ GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 		return attachment;
 	if (attachment != NULL)
 	{
-		/* it has grown beyond the room that its root has */
-		if (attachment->entry != NULL && attachment->build_id == meta->build_id &&
-			attachment->referenced && attachment->header->ids < PipeannMetaIds(meta))
-			PipeannRegistryDoom(attachment->entry, attachment->generation);
 		if (attachment->refs == 0)
 			PipeannRegistryLetGo(attachment);
 		DropAttachment(attachment);
@@ -776,8 +779,7 @@ UseAttachment(PipeannAttachment *attachment, MemoryContext context)
  * PipeannCacheRelease(), or when context is reset or deleted.
  */
 PipeannCache *
-PipeannCacheAcquire(Relation index, const PipeannMeta *meta,
-					MemoryContext context)
+PipeannCacheAcquire(Relation index, const PipeannMeta *meta, MemoryContext context)
 {
 	PipeannAttachment *attachment;
 	PipeannCache *cache;
@@ -796,8 +798,7 @@ PipeannCacheAcquire(Relation index, const PipeannMeta *meta,
 
 /* The same of a cache whose root is in memory, or NULL: nothing is read for it but what is newer. */
 PipeannCache *
-PipeannCachePeek(Relation index, const PipeannMeta *meta,
-				 MemoryContext context)
+PipeannCachePeek(Relation index, const PipeannMeta *meta, MemoryContext context)
 {
 	const PipeannAttachment *attachment = FindAttachment(index);
 	PipeannLocator locator = PipeannRelationLocator(index);
@@ -827,8 +828,7 @@ PipeannCacheRelease(PipeannCache *cache)
  * other codes since that was read.
  */
 bool
-PipeannCacheFollow(Relation index, PipeannCache *cache,
-				   const PipeannMeta *meta)
+PipeannCacheFollow(Relation index, PipeannCache *cache, const PipeannMeta *meta)
 {
 	PipeannAttachment *attachment = cache->attachment;
 	Newer		newer = {.index = index, .meta = meta};

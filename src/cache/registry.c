@@ -93,8 +93,7 @@ PipeannControlGet(void)
 	if (likely(pipeann_control != NULL) || unavailable)
 		return pipeann_control;
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	(void) PipeannAttempt(FindOrMake, &control, pipeann_arena_error,
-						  256);
+	(void) PipeannAttempt(FindOrMake, &control, pipeann_arena_error, 256);
 	LWLockRelease(AddinShmemInitLock);
 	if (control != NULL && control->layout == PIPEANN_CONTROL_LAYOUT)
 	{
@@ -224,8 +223,7 @@ DoomLocked(PipeannCacheEntry *entry)
 }
 
 void
-PipeannRegistryDoom(PipeannCacheEntry *entry,
-					uint64 generation)
+PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation)
 {
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	if (entry->generation == generation && IsAlive(entry))
@@ -289,6 +287,7 @@ Reap(void)
 
 	while ((entry = TakeDoomed()) != NULL)
 	{
+		HOLD_INTERRUPTS();
 		GiveBack(entry);
 		LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 		PipeannHotForget(&pipeann_control->hot, entry - pipeann_control->entries);
@@ -297,7 +296,9 @@ Reap(void)
 		entry->root = PIPEANN_NOWHERE;
 		pg_atomic_write_u64(&entry->pages, 0);
 		entry->state = PIPEANN_CACHE_ENTRY_FREE;
+		pg_atomic_fetch_add_u64(&pipeann_control->frees, 1);
 		LWLockRelease(&pipeann_control->lock);
+		RESUME_INTERRUPTS();
 		any = true;
 	}
 	return any;
@@ -319,8 +320,7 @@ TakeReference(PipeannAttachment *attachment, PipeannCacheEntry *entry)
 }
 
 static void
-StartLoading(PipeannAttachment *attachment,
-			 PipeannCacheEntry *entry)
+StartLoading(PipeannAttachment *attachment, PipeannCacheEntry *entry)
 {
 	entry->locator = attachment->key.locator;
 	entry->relid = attachment->relid;
@@ -340,8 +340,7 @@ StartLoading(PipeannAttachment *attachment,
  * same file is dropped.
  */
 static PipeannClaim
-TryClaim(PipeannAttachment *attachment,
-		 PipeannCacheEntry **wait)
+TryClaim(PipeannAttachment *attachment, PipeannCacheEntry **wait)
 {
 	PipeannCacheEntry *entry = FindAlive(&attachment->key.locator);
 

@@ -67,7 +67,7 @@ typedef struct PipeannControl
 	int			tranche_id;
 	LWLock		lock;
 	uint64		generations;
-	pg_atomic_uint64 frees;		/* caches that were dropped */
+	pg_atomic_uint64 frees;		/* caches that were dropped, or whose memory went */
 	pg_atomic_uint64 refused;	/* TimestampTz: a cache with less than its share
 								 * found no room */
 	pg_atomic_uint64 dropped;	/* TimestampTz: one was dropped for another */
