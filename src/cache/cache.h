@@ -81,8 +81,7 @@ extern PipeannCache *PipeannCachePeek(Relation index,
 									  const PipeannMeta *meta,
 									  MemoryContext context);
 extern void PipeannCacheRelease(PipeannCache *cache);
-extern bool PipeannCacheFollow(Relation index, PipeannCache *cache,
-							   const PipeannMeta *meta);
+extern bool PipeannCacheFollow(Relation index, PipeannCache *cache, const PipeannMeta *meta);
 extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
 extern Size PipeannCacheBytes(const PipeannCache *cache);
 extern Size PipeannCacheCodesInMemory(Relation index, const PipeannMeta *meta);

@@ -424,8 +424,7 @@ PipeannRegistryClaim(PipeannAttachment *attachment)
 		LWLockRelease(&pipeann_control->lock);
 		/* the first call does not sleep: the entry may have changed before */
 		if (wait != NULL)
-			ConditionVariableTimedSleep(&wait->changed, WAIT_TIMEOUT,
-										WaitEvent());
+			ConditionVariableTimedSleep(&wait->changed, WAIT_TIMEOUT, WaitEvent());
 	} while (wait != NULL ||
 			 (claim == PIPEANN_CLAIM_NONE && DropUnused(PG_INT64_MAX)));
 	ConditionVariableCancelSleep();
@@ -554,8 +553,7 @@ TakeTurn(PipeannAttachment *attachment)
 		SPIN_DELAY();
 	}
 	while (!TryTurn(attachment))
-		ConditionVariableTimedSleep(&entry->changed, WAIT_TIMEOUT,
-									WaitEvent());
+		ConditionVariableTimedSleep(&entry->changed, WAIT_TIMEOUT, WaitEvent());
 	ConditionVariableCancelSleep();
 }
 

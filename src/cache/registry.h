@@ -197,18 +197,15 @@ extern PipeannControl *pipeann_control; /* NULL: not yet, or not to be had */
 extern PipeannControl *PipeannControlGet(void);
 extern void PipeannControlPreload(void);
 extern PipeannClaim PipeannRegistryClaim(PipeannAttachment *attachment);
-extern PipeannCacheEntry *PipeannRegistryFind(const PipeannLocator *locator,
-											  uint64 build_id);
+extern PipeannCacheEntry *PipeannRegistryFind(const PipeannLocator *locator, uint64 build_id);
 extern bool PipeannRegistryHold(PipeannAttachment *attachment);
 extern void PipeannRegistryPublish(PipeannAttachment *attachment);
 extern void PipeannRegistryLetGo(PipeannAttachment *attachment);
 extern void PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation);
 extern void PipeannRegistryForget(const PipeannLocator *locator);
-extern void PipeannInTurn(PipeannAttachment *attachment, PipeannChange change,
-						  void *arg);
+extern void PipeannInTurn(PipeannAttachment *attachment, PipeannChange change, void *arg);
 extern PipeannArenaPlace PipeannRegistryTake(PipeannCacheEntry *entry, uint64 pages);
-extern void PipeannRegistryGive(PipeannCacheEntry *entry, PipeannArenaPlace place,
-								uint64 pages);
+extern void PipeannRegistryGive(PipeannCacheEntry *entry, PipeannArenaPlace place, uint64 pages);
 extern bool PipeannFileIsGone(const PipeannLocator *locator, int backend);
 extern void PipeannRegistrySweep(void);
 extern void PipeannRegistryShrink(void);
@@ -220,7 +217,6 @@ extern void PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 extern void PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment,
 								  const PipeannMeta *meta);
 extern void PipeannLoaderEnd(struct PipeannPageLoader *pl);
-extern void PipeannCacheSetLoader(Relation index, PipeannCache *cache,
-								  const PipeannMeta *meta);
+extern void PipeannCacheSetLoader(Relation index, PipeannCache *cache, const PipeannMeta *meta);
 
 #endif							/* PIPEANN_REGISTRY_H */

@@ -119,6 +119,13 @@ AddBatch(PipeannSearch *search, Batch *batch)
 	PipeannGatherCodes(search->codes, ids, n, codes);
 	search->counters->code_distances += n;
 	order->passing += n;
+	if (search->codes->loader != NULL && search->codes->loader->stale)
+	{
+		/* what newer codes tell is no order to go on in: all are looked at, or were */
+		for (int i = 0; i < n; i++)
+			Add(order, ids[i], INFINITY);
+		return;
+	}
 	if (search->codes->pq.bits)
 	{
 		PipeannPqScan(&search->codes->pq, metric, search->table, codes, n, first);

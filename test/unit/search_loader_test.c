@@ -26,6 +26,7 @@ typedef struct MemoryLoader
 	uint8		byte;
 	uint64		looks;			/* nodes looked up one by one */
 	uint64		gathers;
+	uint64		last;			/* gather before all codes are made anew; 0: none */
 } MemoryLoader;
 
 static Index *index9000;
@@ -43,7 +44,9 @@ CodeOf(PipeannCodeLoader *loader, uint32 id)
 		memset(*place, 0xA5, size);
 	free(*place);
 	*place = PipeannAlloc(size);
-	memcpy(*place, PipeannCodeInMemory(memory->codes, id), size);
+	memset(*place, 0, size);
+	if (!loader->stale)
+		memcpy(*place, PipeannCodeInMemory(memory->codes, id), size);
 	memory->looks++;
 	return *place;
 }
@@ -68,6 +71,7 @@ Gather(PipeannCodeLoader *loader, const uint32 *ids, int n, const uint8 **codes)
 	MemoryLoader *memory = (MemoryLoader *) loader;
 
 	CHECK(n <= PIPEANN_MOST_GATHERED);
+	loader->stale = memory->last > 0 && memory->gathers >= memory->last;
 	for (int i = 0; i < n; i++)
 		codes[i] = CodeOf(loader, ids[i]);
 	memory->looks -= n;
@@ -315,6 +319,36 @@ FindsTheSameOfThoseWanted(void)
 	CheckFindsTheSame(&index9000->codes, params);
 }
 
+/* Codes are made anew while a code scan goes through them again and again: no node is lost. */
+static void
+FindsAllWhoseCodesAreMadeAnew(void)
+{
+	Wish		wish = wishes[3];
+	PipeannCodeFilter filter = FilterOf(&wish);
+	uint32		matching = 0;
+
+	for (uint32 i = 0; i < 9000; i++)
+		matching += Matches(IndexIdAt(index9000, i), NULL, &wish);
+	for (uint64 last = 1; last < 200; last += 9)
+	{
+		MemoryLoader loader;
+		PipeannCodes absent = WithLoader(&loader, &coded, 1);
+		PipeannSearchParams params = {.ef = 60,.policy = PipeannPolicies[0],.code_filter = &filter,.matches = Matches,.matches_arg = &wish};
+		MemorySource *memory = OpenSource(index9000, 0, 1);
+		float		query[MAX_DIM];
+		PipeannSearch *search = BeginQuery(index9000, &absent, memory, 1, query, &params);
+		uint32		found = 0;
+
+		loader.last = last;
+		while (PipeannSearchRun(search))
+			while (PipeannSearchPop(search) != NULL)
+				found++;
+		CHECK(found == matching);
+		EndSearch(search, memory);
+		FreeLoader(&loader);
+	}
+}
+
 int
 main(void)
 {
@@ -325,5 +359,6 @@ main(void)
 	UNIT_RUN(FindsTheSame);
 	UNIT_RUN(FindsTheSameThatMatch);
 	UNIT_RUN(FindsTheSameOfThoseWanted);
+	UNIT_RUN(FindsAllWhoseCodesAreMadeAnew);
 	return UnitDone();
 }
