@@ -50,21 +50,31 @@ PipeannParamsOf(int list, bool strict)
 		.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE],
 		.ef = list,
 		.min_list = strict ? PIPEANN_STRICT_PART * PIPEANN_EARLY_RESULTS : 0,
-		.final = strict ? PIPEANN_FINAL_HALF : PIPEANN_FINAL_LIKELY,
 		.may_end_early = true,
 		.by_codes = true,
 		.max_pages = PG_INT32_MAX
 	};
 }
 
+/* How many results may be returned before the search goes on, as in a scan. */
+static uint64
+Believed(const PipeannSearch *search, bool strict)
+{
+	PipeannSearchFacts facts = PipeannSearchTell(search);
+
+	if (facts.ended_early)
+		return PIPEANN_EARLY_RESULTS;
+	if (facts.is_code_scan)
+		return PG_UINT64_MAX;
+	return strict ? facts.explored / PIPEANN_STRICT_PART : facts.explored;
+}
+
 /* The next result of a search that goes on as it does in a scan, or NULL. */
 static const PipeannResult *
-Next(PipeannSearch *search)
+Next(PipeannSearch *search, uint64 taken, bool strict)
 {
-	const PipeannResult *next;
-
-	while ((next = PipeannSearchPeek(search)) == NULL ||
-		   next->dist > PipeannSearchTell(search).frontier)
+	while (taken >= Believed(search, strict) ||
+		   PipeannSearchPeek(search) == NULL)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!PipeannSearchRun(search))
@@ -122,7 +132,7 @@ PipeannFind(PipeannIndexView *view, PipeannPageSource *source,
 	else
 		(void) PipeannSearchRun(search);
 	while (n < k && (result = view->cache == NULL ? PipeannSearchPop(search) :
-					 Next(search)) != NULL)
+					 Next(search, n, strict)) != NULL)
 		/* in strict order what comes after a farther one is lost */
 		if (n == 0 || !strict || !(result->dist < nearest[n - 1].dist))
 			nearest[n++] = *result;

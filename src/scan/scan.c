@@ -868,6 +868,16 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
 }
 
+/* Whether all nodes are to be explored before a row is returned. */
+static bool
+WantsWhole(const PipeannScan *state)
+{
+	const PipeannFill *fill = state->heeds.fill;
+
+	return fill != NULL && fill->whole &&
+		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF;
+}
+
 static void
 FirstRun(PipeannScan *state)
 {
@@ -877,10 +887,10 @@ FirstRun(PipeannScan *state)
 		state->exhausted = true;
 	else if (view->cache != NULL)
 	{
-		while (PipeannSearchRun(state->search) && PipeannScanWantsWhole(state) &&
-			   !PipeannScanHasAll(state))
+		while (PipeannSearchRun(state->search) && WantsWhole(state) &&
+			   !PipeannStreamHasAll(state))
 			CHECK_FOR_INTERRUPTS();
-		state->exhausted = PipeannScanWantsWhole(state);
+		state->exhausted = WantsWhole(state);
 	}
 	else
 	{
@@ -983,7 +993,7 @@ Matches(IndexScanDesc scan, PipeannScan *state, const PipeannRow *row)
 static bool
 IsAtEnd(PipeannScan *state)
 {
-	bool		at_end = PipeannScanHasAll(state) &&
+	bool		at_end = (state->exhausted || state->beyond) &&
 		state->looked_at < PipeannMostToLookAt(state) &&
 		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
 		(state->heeds.bound == NULL || isinf(state->heeds.bound->distance)) &&

@@ -50,8 +50,7 @@ typedef struct PipeannPrefetch
 {
 	int			at_once;		/* rows to ask for; 0: nothing is */
 	int			expected;		/* rows that are likely to be wanted */
-	uint64		taken;			/* results taken of the search */
-	uint64		until;			/* of them and the next, those whose pages were asked for */
+	uint64		until;			/* results whose pages have been asked for */
 	BlockNumber asked[PIPEANN_ASKED];
 	uint32		nasked;
 } PipeannPrefetch;
@@ -82,6 +81,7 @@ typedef struct PipeannScan
 	/* the stream of results */
 	bool		exhausted;		/* the search cannot or must not go on */
 	bool		late;			/* rows were left out that came too late */
+	uint64		taken;			/* results popped */
 	int64		looked_at;		/* rows returned, or found not to be visible, but
 								 * for those that are dead to everybody */
 	float		last_dist;		/* of the result whose rows were loaded last */
@@ -89,6 +89,7 @@ typedef struct PipeannScan
 								 * have */
 	float		most;			/* the order key beyond which a condition wants no
 								 * row, or infinity */
+	bool		beyond;			/* the next row is there */
 	bool		comparable;		/* rows have an order */
 	pairingheap *known;			/* results whose distances are exact; or NULL */
 	struct TupleTableSlot *table_row;	/* whose vector is read; or NULL */
@@ -122,24 +123,6 @@ PipeannMostToLookAt(const PipeannScan *state)
 	return fill != NULL && fill->all ? PG_INT64_MAX : pipeann_max_scan_tuples;
 }
 
-/* Whether all nodes are to be explored before a row is returned. */
-static inline bool
-PipeannScanWantsWhole(const PipeannScan *state)
-{
-	const PipeannFill *fill = state->heeds.fill;
-
-	return fill != NULL && fill->whole &&
-		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF;
-}
-
-/* Whether all is known that may be wanted. */
-static inline bool
-PipeannScanHasAll(const PipeannScan *state)
-{
-	return state->exhausted ||
-		PipeannSearchTell(state->search).frontier > state->most;
-}
-
 /* Begins a message of baton.c. The query follows, then the ids of a list. An answer has ids alone. */
 typedef struct PipeannBatonHead
 {
@@ -166,6 +149,7 @@ extern void PipeannStreamBegin(PipeannScan *state,
 							   PipeannSearchParams *params);
 extern void PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
 							 PipeannRowList rows);
+extern bool PipeannStreamHasAll(PipeannScan *state);
 extern bool PipeannStreamLoad(PipeannScan *state);
 extern void PipeannStreamHeed(PipeannScan *state);
 extern bool PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,

@@ -407,13 +407,63 @@ IsLate(const PipeannScan *state, float dist)
 
 /* How far the search has to go, and the next of its results. */
 
-/* Whether the search has a result behind which no nearer one is to be expected. */
+/*
+ * How many results may be returned before the search has to go on: in strict order
+ * the nearer half of the explored nodes, as a nearer row that is found later is lost.
+ *
+ * A search that has ended early does not go on just because the scan holds rows back
+ * until a row comes that is surely farther.
+ */
+static uint64
+MostReturnable(const PipeannScan *state)
+{
+	PipeannSearchFacts facts = PipeannSearchTell(state->search);
+	const Known *known = NearestKnown(state);
+
+	if (facts.ended_early)
+		return state->taken >= PIPEANN_EARLY_RESULTS &&
+			known != NULL && known->result.id != PIPEANN_INVALID_ID ?
+			state->taken + 1 : PIPEANN_EARLY_RESULTS;
+	if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF)
+		return facts.explored;
+	if (facts.is_code_scan)
+		return PG_UINT64_MAX;
+	return pipeann_iterative_scan == PIPEANN_ITERATIVE_RELAXED ? facts.explored :
+		facts.explored / PIPEANN_STRICT_PART;
+}
+
+/* A search that can tell says when a nearer row may come, or when that is likely. */
 static bool
-HasFinal(PipeannScan *state)
+IsInOrder(PipeannScan *state)
 {
 	const PipeannResult *next = PipeannSearchPeek(state->search);
 
-	return next != NULL && !(next->dist > PipeannSearchTell(state->search).frontier);
+	return pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF || next == NULL ||
+		PipeannSearchTell(state->search).ended_early ||
+		next->most <= PipeannSearchReadTo(state->search, pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT);
+}
+
+/* Whether a search that goes through all codes has read what a condition may want. */
+bool
+PipeannStreamHasAll(PipeannScan *state)
+{
+	return !isinf(state->most) && PipeannSearchTell(state->search).is_code_scan &&
+		PipeannSearchReadTo(state->search, true) > state->most;
+}
+
+/*
+ * Whether the next result is beyond what a condition wants, but nearer ones may come: what
+ * else was explored is on the way.
+ */
+static bool
+IsBeyondTooSoon(PipeannScan *state)
+{
+	const PipeannResult *next = PipeannSearchPeek(state->search);
+	PipeannSearchFacts facts = PipeannSearchTell(state->search);
+
+	return next != NULL && next->dist > state->most && !facts.ended_early &&
+		(facts.is_code_scan ? next->most > PipeannSearchReadTo(state->search, true) :
+		 state->taken >= facts.explored / PIPEANN_STRICT_PART);
 }
 
 /*
@@ -425,7 +475,10 @@ ContinueSearch(PipeannScan *state)
 {
 	const PipeannResult *next;
 
-	while (!PipeannScanHasAll(state) && !HasFinal(state))
+	while (!state->exhausted && !PipeannStreamHasAll(state) &&
+		   (state->taken >= MostReturnable(state) ||
+			PipeannSearchPeek(state->search) == NULL ||
+			!IsInOrder(state) || IsBeyondTooSoon(state)))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
@@ -436,7 +489,31 @@ ContinueSearch(PipeannScan *state)
 			state->exhausted = true;
 	}
 	next = PipeannSearchPeek(state->search);
+	state->beyond = next == NULL ? PipeannStreamHasAll(state) : next->dist > state->most;
 	return next == NULL || next->dist > state->most ? NULL : next;
+}
+
+/* How many of the next results are wanted, up to a few. */
+static int
+CountWithin(const PipeannScan *state)
+{
+	const PipeannResult *results[PIPEANN_EARLY_RESULTS];
+	int			n = PipeannSearchNext(state->search, results, lengthof(results));
+	int			within = 0;
+
+	while (within < n && !(results[within]->dist > state->most))
+		within++;
+	return within;
+}
+
+/* How many results are likely to be taken next. */
+static uint64
+MostToPrefetch(const PipeannScan *state)
+{
+	if (state->heeds.bound != NULL)
+		return CountWithin(state);
+	return state->exhausted ? PIPEANN_MAX_PREFETCH :
+		MostReturnable(state) - state->taken;
 }
 
 /*
@@ -450,23 +527,22 @@ PrefetchRows(PipeannScan *state)
 {
 	PipeannPrefetch *prefetch = &state->prefetch;
 	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
-	float		last = state->exhausted ? state->most :
-		Min(state->most, PipeannSearchTell(state->search).frontier);
 	int			wanted;
 	int			rows = 0;
 	int			n;
 	int			i;
 
-	if (prefetch->at_once == 0 || prefetch->taken < prefetch->until)
+	if (prefetch->at_once == 0 || state->taken < prefetch->until)
 		return;
-	wanted = prefetch->at_once - (int) (prefetch->taken % prefetch->at_once);
-	if (prefetch->taken == 0)
+	wanted = prefetch->at_once - (int) (state->taken % prefetch->at_once);
+	if (state->taken == 0)
 		wanted = prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
+	wanted = (int) Min(MostToPrefetch(state), (uint64) wanted);
 	n = PipeannSearchNext(state->search, results, wanted);
-	for (i = 0; i < n && rows < wanted && !(results[i]->dist > last); i++)
+	for (i = 0; i < n && rows < wanted; i++)
 		rows += Ask(state, PipeannSearchRows(state->search, results[i]),
 					wanted - rows);
-	prefetch->until = prefetch->taken + i;
+	prefetch->until = state->taken + i;
 }
 
 /*
@@ -527,7 +603,7 @@ LoadResult(PipeannScan *state)
 	else if (next != NULL)
 	{
 		PrefetchRows(state);
-		state->prefetch.taken++;
+		state->taken++;
 		next = PipeannSearchPop(state->search);
 		if (!IsNext(state, next))
 			return true;
@@ -580,10 +656,6 @@ PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 		get_tablespace_io_concurrency(table->rd_rel->reltablespace) > 0)
 		state->prefetch.at_once = pipeann_prefetch_rows;
 	state->most = MostKey(state);
-	params->final = PipeannScanWantsWhole(state) ? PIPEANN_FINAL_SURE :
-		pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF ? PIPEANN_FINAL_EXPLORED :
-		pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT || !isinf(state->most) ?
-		PIPEANN_FINAL_HALF : PIPEANN_FINAL_LIKELY;
 	params->has_horizon = !isinf(state->most);
 	params->horizon = state->most;
 	params->settled = PrefetchSettled;

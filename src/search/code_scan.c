@@ -111,8 +111,7 @@ AddBatch(PipeannSearch *search, Batch *batch)
 
 	if (!order->has_rest)
 	{
-		if (!search->has_begun)
-			PipeannMakeTable(search);
+		PipeannMakeTable(search);
 		order->least_rest = search->codes->pq.bits ? 0 : LeastRest(search);
 		order->has_rest = true;
 	}
@@ -476,19 +475,19 @@ PipeannRunCodeScan(PipeannSearch *search)
 }
 
 /*
- * The order key up to which no result is to be expected that was not found, or few are, of a
- * search that goes through matching nodes in the order of their codes.
+ * The order key up to which no result is to be expected that was not found, or few are. Only a
+ * search that goes through matching nodes in the order of their codes can tell, others
+ * say infinity. So does one that has read them all.
  */
 float
-PipeannCodeScanFrontier(PipeannSearch *search)
+PipeannSearchReadTo(PipeannSearch *search, bool surely)
 {
 	const PipeannSample *errors = &search->code_scan_errors;
 
-	if (!HasNext(search))
+	if (!search->code_scan_begun || PipeannScansSparse(search) || !HasNext(search))
 		return INFINITY;
 	if (errors->n < FEWEST_ERRORS)
 		return -FLT_MAX;
 	return search->code_order.items[0].dist -
-		PipeannSampleBound(errors, search->params.final == PIPEANN_FINAL_LIKELY ?
-						   LIKELY_DEVIATIONS : SURE_DEVIATIONS);
+		PipeannSampleBound(errors, surely ? SURE_DEVIATIONS : LIKELY_DEVIATIONS);
 }

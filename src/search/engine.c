@@ -674,34 +674,13 @@ RunList(PipeannSearch *search)
 }
 
 /*
- * How far results are final after a run: to the last of those that count, of what was
- * found, or of a code scan as far as it has read.
- */
-static float
-Frontier(PipeannSearch *search)
-{
-	PipeannFinal final = search->params.final;
-	uint64		explored = PipeannSearchTell(search).explored;
-
-	if (search->termination.on && final != PIPEANN_FINAL_SURE)
-		return PipeannResultsNearest(&search->results, PIPEANN_EARLY_RESULTS).most;
-	if (search->code_scan_begun && !PipeannScansSparse(search) &&
-		final != PIPEANN_FINAL_EXPLORED)
-		return PipeannCodeScanFrontier(search);
-	if (final == PIPEANN_FINAL_SURE)
-		return -INFINITY;
-	return PipeannResultsNearest(&search->results, final == PIPEANN_FINAL_HALF ?
-								 explored / PIPEANN_STRICT_PART : explored).dist;
-}
-
-/*
  * Run until every one of the ef best candidates is explored, or until an early end
  * (list.c), after which the next run explores what is left of them. Called again, it
  * goes on with the next best candidates: as many as have been explored so far, up to
  * a bound. Returns false if there was nothing to explore, up to the horizon.
  */
-static bool
-Run(PipeannSearch *search)
+bool
+PipeannSearchRun(PipeannSearch *search)
 {
 	if (!search->has_begun && !search->scans_codes)
 		AddEntryPoints(search);
@@ -725,15 +704,6 @@ Run(PipeannSearch *search)
 	if (IsUsedUp(search) || PipeannWalkIsInDoubt(search))
 		(void) ScanRest(search);
 	return true;
-}
-
-bool
-PipeannSearchRun(PipeannSearch *search)
-{
-	bool		any = Run(search);
-
-	search->frontier = any ? Frontier(search) : INFINITY;
-	return any;
 }
 
 /*
@@ -769,10 +739,8 @@ PipeannSearchTell(const PipeannSearch *search)
 		.explored = PipeannScansSparse(search) ? search->matching / PIPEANN_SPARSE_READ :
 			search->matching,
 		.ended_early = search->termination.on,
-		.frontier = search->frontier,
 		.is_code_scan = search->code_scan_begun && !PipeannScansSparse(search),
-		.table = search->has_begun || search->code_order.has_rest ?
-			search->table : NULL
+		.table = search->has_table ? search->table : NULL
 	};
 }
 

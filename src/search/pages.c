@@ -12,12 +12,15 @@
 
 /* Distances of candidates by their codes, and of nodes by their vectors. */
 
-/* Make the query's table of the distances of codes. */
+/* Make the table of the distances of codes, once. */
 void
 PipeannMakeTable(PipeannSearch *search)
 {
+	if (search->has_table)
+		return;					/* it has walked, and scans codes now */
 	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
 				   search->table);
+	search->has_table = true;
 }
 
 /* Whether a candidate comes into the pool, and if it matches as far as codes tell. */

@@ -180,7 +180,7 @@ PipeannPoolSetExplored(PipeannPool *pool, int position)
  * Search, 2025. There distances are exact. Codes err, so their error counts too.)
  */
 
-/* Results that are final after an early end: the usual LIMIT. */
+/* Results that may be believed after an early end: the usual LIMIT. */
 #define PIPEANN_EARLY_RESULTS 10
 
 /*

@@ -26,7 +26,7 @@ PipeannResultsReset(PipeannResults *results)
 		results->bytes_size = FIRST_RESULTS * sizeof(ItemPointerData);
 		results->rows = PipeannAlloc(results->bytes_size);
 	}
-	results->count = results->ntaken = 0;
+	results->count = 0;
 	results->heaped = false;
 	results->bytes = 0;
 }
@@ -114,21 +114,8 @@ PipeannSearchPop(PipeannSearch *search)
 		results->items[0] = results->items[1];
 		results->items[1] = first;
 	}
-	results->ntaken++;
 	results->taken = HeapTake(results->items, &results->count);
 	return &results->taken;
-}
-
-/* The n-th nearest result, those taken among them, or the last one if there are fewer. */
-PipeannResult
-PipeannResultsNearest(PipeannResults *results, uint64 n)
-{
-	n = Min(n - Min(n, results->ntaken), results->count);
-	if (n == 0)
-		return results->ntaken > 0 ? results->taken :
-			(PipeannResult) {.dist = -INFINITY,.most = -INFINITY};
-	results->heaped = false;
-	return SelectNearest(results->items, results->count, n);
 }
 
 /* How many results not yet taken may be as near as this. */

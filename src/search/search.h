@@ -80,19 +80,6 @@ typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
  */
 typedef bool (*PipeannMatches) (uint32 id, const PipeannSlot *slot, void *arg);
 
-/*
- * Which results are final after a run: of a walk the nearest ones, as many as nodes were
- * explored, or half as many, as a nearer one may be found later; of a code scan those
- * nearer than any code left, by what codes err.
- */
-typedef enum PipeannFinal
-{
-	PIPEANN_FINAL_EXPLORED,		/* of a code scan as of a walk */
-	PIPEANN_FINAL_LIKELY,
-	PIPEANN_FINAL_HALF,
-	PIPEANN_FINAL_SURE			/* of a walk none */
-} PipeannFinal;
-
 /* Asks the server that has a part in memory; false if the run ends instead. */
 typedef bool (*PipeannPassOn) (PipeannSearch *search, uint32 part, void *arg);
 
@@ -119,7 +106,6 @@ typedef struct PipeannSearchParams
 								 * a few that a round cannot do without */
 	PipeannOutOfLineDistance out_of_line_distance;
 	void	   *out_of_line_arg;
-	PipeannFinal final;
 	PipeannSettled settled;		/* told while pages are read */
 	void	   *settled_arg;
 	int			most_settled;	/* nearest results to be told of; 0 for none */
@@ -169,9 +155,10 @@ typedef struct PipeannIdList
 /* What a search knows of itself. */
 typedef struct PipeannSearchFacts
 {
-	uint64		explored;		/* nodes with rows that may match */
-	bool		ended_early;	/* the last run did */
-	float		frontier;		/* the order key up to which results are final */
+	uint64		explored;		/* nodes with rows that may match: as many of the
+								 * best results may be believed */
+	bool		ended_early;	/* the last run did: no more than
+								 * PIPEANN_EARLY_RESULTS results may be believed */
 	bool		is_code_scan;
 	const float *table;			/* the query's of code distances, or NULL; as
 								 * long as no other search begins */
@@ -216,6 +203,9 @@ extern void PipeannSearchStep(PipeannSearch *search, const char *ids, uint32 n, 
 
 /* A search of sparse vectors reads so many times ef nodes, as their codes err by more. */
 #define PIPEANN_SPARSE_READ 6
+
+/* code_scan.c */
+extern float PipeannSearchReadTo(PipeannSearch *search, bool surely);
 
 /* The cost of filter strategies, for the planner as well (engine.c). */
 extern double PipeannCodeScanCost(double nodes, int columns, double share);

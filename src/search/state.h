@@ -16,7 +16,6 @@ typedef struct PipeannResults
 	uint64		count;
 	uint64		size;
 	bool		heaped;
-	uint64		ntaken;			/* number of results popped */
 	PipeannResult taken;		/* the last one popped */
 
 	PipeannRow *rows;			/* of all of them, one after the other */
@@ -100,7 +99,7 @@ struct PipeannSearch
 								 * candidates yet */
 	PipeannSample distances;	/* exact ones, of nodes scored when explored */
 	PipeannSample errors;		/* of these nodes' codes */
-	float		frontier;		/* the order key up to which results are final */
+	bool		has_table;		/* table[] is the query's */
 	bool		has_begun;		/* entry points are candidates */
 	bool		has_ended;		/* found what params.ends_at looks for */
 	bool		started;
@@ -150,12 +149,10 @@ extern void PipeannResultsReset(PipeannResults *results);
 extern void PipeannResultsAdd(PipeannResults *results,
 							  const PipeannResult *result,
 							  const PipeannRowList *rows);
-extern PipeannResult PipeannResultsNearest(PipeannResults *results, uint64 n);
 
 /* code_scan.c */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
-extern float PipeannCodeScanFrontier(PipeannSearch *search);
 
 /* Count the code pages that were read until now, for this search. */
 static inline void

@@ -225,49 +225,6 @@ MeetsOtherGroupsOnTheWay(void)
 }
 
 /* What searches that may end early did, over all queries. */
-/*
- * Results up to the frontier are half of the explored nodes in strict order, else all; ten
- * after an early end; none where only what is sure counts, until all is explored.
- */
-static void
-TellsHowFarResultsAreFinal(void)
-{
-	for (int final = 0; final <= PIPEANN_FINAL_SURE; final++)
-		for (int early = 0; early <= 1; early++)
-			for (int number = 0; number < QUERIES; number++)
-			{
-				PipeannSearchParams params = {
-					.policy = PipeannPolicies[PIPEANN_LOOK_AHEAD],
-					.ef = 60,.may_end_early = early,.final = (PipeannFinal) final
-				};
-				MemorySource *memory = OpenSource(l2_index, early ? 0 : 100, number);
-				float		query[MAX_DIM];
-				PipeannSearch *search = BeginQuery(l2_index, &l2_index->codes, memory,
-												   number, query, &params);
-				PipeannSearchFacts facts;
-				uint64		wanted;
-				uint64		n = 0;
-
-				CHECK(PipeannSearchRun(search));
-				facts = PipeannSearchTell(search);
-				wanted = final == PIPEANN_FINAL_SURE ? 0 :
-					facts.ended_early ? PIPEANN_EARLY_RESULTS :
-					final == PIPEANN_FINAL_HALF ? facts.explored / PIPEANN_STRICT_PART :
-					facts.explored;
-				while (PipeannSearchPeek(search) != NULL &&
-					   PipeannSearchPeek(search)->dist <= facts.frontier)
-				{
-					(void) PipeannSearchPop(search);
-					n++;
-				}
-				CHECK(n == wanted);
-				while (PipeannSearchRun(search))
-					;
-				CHECK(PipeannSearchTell(search).frontier == INFINITY);
-				EndSearch(search, memory);
-			}
-}
-
 typedef struct EndedEarly
 {
 	int			found;			/* of the K nearest */
@@ -592,7 +549,6 @@ main(void)
 	UNIT_RUN(GoesOnToOtherGroups);
 	UNIT_RUN(MeetsOtherGroupsOnTheWay);
 	UNIT_RUN(EndsWhenTheNearestAreFound);
-	UNIT_RUN(TellsHowFarResultsAreFinal);
 	UNIT_RUN(DoesNotEndEarlyInMemory);
 	UNIT_RUN(TellsOfSettledResults);
 	UNIT_RUN(DoesNotEndEarlyAmongOutOfLineVectors);
