@@ -240,10 +240,10 @@ PipeannLoaderEnd(PipeannPageLoader *pl)
 
 /*
  * Pin and lock a code page. Where it still is in the buffer in which it was found sound it is
- * not verified again.
+ * not verified again. One that is to be kept in memory takes no other page's buffer.
  */
 static Buffer
-LockPage(PipeannPageLoader *pl, uint32 page, BlockNumber blkno)
+LockPage(PipeannPageLoader *pl, uint32 page, BlockNumber blkno, bool keep)
 {
 	Buffer	   *seen = &pl->attachment->seen[page];
 
@@ -253,7 +253,7 @@ LockPage(PipeannPageLoader *pl, uint32 page, BlockNumber blkno)
 		return *seen;
 	}
 	*seen = PipeannReadBuffer(pl->index, blkno, PIPEANN_CODES, BUFFER_LOCK_SHARE, true,
-							  NULL);
+							  keep ? pl->attachment->strategy : NULL);
 	return *seen;
 }
 
@@ -300,7 +300,7 @@ ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
 	{
 		Page		content;
 
-		pinned = LockPage(pl, page, blkno);
+		pinned = LockPage(pl, page, blkno, keep);
 		content = BufferGetPage(pinned);
 		if (!PageIsNew(content) && PipeannPageIsOf(content, pl->generation))
 			payload = PipeannPagePayload(content);
@@ -495,10 +495,16 @@ InitLoader(PipeannPageLoader *pl, Relation index, PipeannAttachment *attachment,
 	pl->loader.has_block = HasBlock;
 	pl->loader.prefetch = PrefetchCodes;
 	if (attachment->seen == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(attachment->context);
+
+		attachment->strategy = GetAccessStrategy(BAS_BULKREAD);
 		attachment->seen =
 			MemoryContextAllocZero(attachment->context,
 								   mul_size(PipeannCodePages(&meta->layout, attachment->header->ids),
 											sizeof(Buffer)));
+		MemoryContextSwitchTo(old);
+	}
 	pl->index = index;
 	pl->attachment = attachment;
 	pl->layout = meta->layout;
@@ -738,7 +744,7 @@ ReadAgain(PipeannPageLoader *pl, uint32 page)
 
 	if (blkno == InvalidBlockNumber)
 		return;
-	buffer = LockPage(pl, page, blkno);
+	buffer = LockPage(pl, page, blkno, true);
 	content = BufferGetPage(buffer);
 	if (!PageIsNew(content) && PipeannPageIsOf(content, pl->generation))
 		StoreCodes(pl, page, PipeannPagePayload(content));

@@ -147,6 +147,7 @@ typedef struct PipeannAttachment
 	uint8	  **chunks;			/* [nchunks] NULL: not mapped yet, or not there */
 	uint32		nchunks;
 	uint32		mapped;			/* chunks below this are mapped */
+	BufferAccessStrategy strategy;	/* to read pages that are kept */
 	Buffer	   *seen;			/* of each code page, where it was found sound; or
 								 * NULL */
 	MemoryContext context;		/* this struct, and memory of its own */
