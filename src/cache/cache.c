@@ -420,6 +420,7 @@ SetPointers(PipeannAttachment *attachment)
 	const uint32 *entry_graph = PipeannRootAt(header, header->entry_graph);
 	uint32		count = codes->entry_count;
 
+	codes->stores = header->stores;
 	codes->pq.centroids = PipeannRootAt(header, header->centroids);
 	codes->pq.halves = header->halves == 0 ? NULL :
 		PipeannRootAt(header, header->halves);

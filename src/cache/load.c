@@ -144,8 +144,10 @@ StoreCodes(PipeannPageLoader *pl, uint32 page, const char *payload)
 	const PipeannLayout *l = &pl->layout;
 	uint32		first = page * PipeannCodesPerPage(l);
 	uint32		count = Min(PipeannCodesPerPage(l), pl->attachment->header->ids - first);
+	uint32	   *stores = pl->attachment->header->stores;
 	uint32		done = 0;
 
+	__atomic_fetch_add(&stores[0], 1, __ATOMIC_SEQ_CST);
 	while (done < count)
 	{
 		uint32		at = (first + done) & (PIPEANN_CHUNK_NODES - 1);
@@ -161,6 +163,7 @@ StoreCodes(PipeannPageLoader *pl, uint32 page, const char *payload)
 				   payload + PipeannPlaneOffset(l, i) + done, run);
 		done += run;
 	}
+	__atomic_fetch_add(&stores[1], 1, __ATOMIC_SEQ_CST);
 }
 
 /* Count pages from the first one on that are all kept. */

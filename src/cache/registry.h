@@ -103,6 +103,8 @@ typedef struct PipeannCacheHeader
 	pg_atomic_uint64 kept;		/* code pages in memory */
 	pg_atomic_uint64 row_map;	/* place of the map of rows, or NOWHERE */
 	pg_atomic_uint64 row_map_pages;
+	uint32		stores[2];		/* times that codes which may be read began, and
+								 * ended, to be written over */
 	uint32		ids;			/* that there are chunks[] and pages[] for: a
 								 * multiple of PIPEANN_CHUNK_NODES */
 	uint64		chunk_pages;	/* memory of a chunk */

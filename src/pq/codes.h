@@ -50,6 +50,8 @@ typedef struct PipeannCodes
 	uint32		attr_bytes;		/* of attribute codes, beside the codes */
 	PipeannCodeLoader *loader;	/* NULL: all codes are in memory, in chunks[] */
 	uint8	   *const *chunks;
+	const volatile uint32 *stores;	/* [2] times that codes in memory began and
+									 * ended to be written over; or NULL */
 	int			chunk_shift;	/* log2 of the codes in a chunk */
 	uint32		entry_count;
 	uint32		entry_degree;
@@ -177,11 +179,33 @@ PipeannColumnPasses(const PipeannCodes *codes, const PipeannCodeColumn *column,
 		(byte == 0 && next != 0);
 }
 
+/*
+ * Bytes of an attribute code that are written over while they are looked at may be of two
+ * codes. So whoever finds that one does not pass asks whether that can be: any were being
+ * written at the beginning, or have been since.
+ */
+static inline uint32
+PipeannStoresBegun(const PipeannCodes *codes)
+{
+	uint32		ended = codes->stores == NULL ? 0 : __atomic_load_n(&codes->stores[1], __ATOMIC_ACQUIRE);
+	uint32		begun = codes->stores == NULL ? 0 : __atomic_load_n(&codes->stores[0], __ATOMIC_ACQUIRE);
+
+	return begun == ended ? begun : begun - 1;
+}
+
+static inline bool
+PipeannAreTorn(const PipeannCodes *codes, uint32 begun)
+{
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return codes->stores != NULL && codes->stores[0] != begun;
+}
+
 /* Whether the code of node id < ncodes lets it pass. */
 static inline bool
 PipeannCodePasses(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 				  uint32 id)
 {
+	uint32		begun = PipeannStoresBegun(codes);
 	bool		any = false;
 	bool		all = true;
 
@@ -197,7 +221,8 @@ PipeannCodePasses(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 		if (column->otherwise)
 			continue;
 		if (!any)
-			return codes->loader != NULL && codes->loader->stale;
+			return PipeannAreTorn(codes, begun) ||
+				(codes->loader != NULL && codes->loader->stale);
 		any = false;
 	}
 	return true;

@@ -172,6 +172,9 @@ LeaveOutBehind(uint64 *mask, int n, uint32 end)
 		mask[i] = 0;
 }
 
+/* Times that a block is looked at if its codes are written over meanwhile. */
+#define TRIES 10
+
 /* Of codes that are not in memory only those are looked at whose turn it is. */
 static void
 PassingOneByOne(const PipeannCodes *codes, const PipeannCodeFilter *filter,
@@ -183,16 +186,11 @@ PassingOneByOne(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 			mask[i / 64] |= (uint64) 1 << i % 64;
 }
 
-void
-PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
-			   uint32 first, int n, uint64 *mask)
+/* The same of codes in memory, as they are now. */
+static void
+PassingInMemory(const PipeannCodes *codes, const PipeannCodeFilter *filter,
+				uint32 first, int n, uint64 *mask)
 {
-	if (codes->loader != NULL &&
-		(n < (int) PIPEANN_CODE_BLOCK || !codes->loader->has_block(codes->loader, first)))
-	{
-		PassingOneByOne(codes, filter, first, n, mask);
-		return;
-	}
 	memset(mask, 0xFF, n / 8);
 	for (const PipeannCodeColumn *column = filter->columns;
 		 column < filter->columns + filter->n; column++)
@@ -207,6 +205,30 @@ PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	if (HasManyRows(filter))
 		for (int i = 0; i < n / 64; i++)
 			CheckSecond(codes, filter, first + i * 64, &mask[i]);
+}
+
+/* All of a block pass whose codes were written over each time that they were looked at. */
+void
+PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
+			   uint32 first, int n, uint64 *mask)
+{
+	if (codes->loader != NULL &&
+		(n < (int) PIPEANN_CODE_BLOCK || !codes->loader->has_block(codes->loader, first)))
+	{
+		PassingOneByOne(codes, filter, first, n, mask);
+		return;
+	}
+	for (int i = 0; i < TRIES; i++)
+	{
+		uint32		begun = PipeannStoresBegun(codes);
+
+		PassingInMemory(codes, filter, first, n, mask);
+		if (!PipeannAreTorn(codes, begun))
+			return;
+	}
+	memset(mask, 0xFF, n / 8);
+	if (codes->ncodes - first < (uint32) n)
+		LeaveOutBehind(mask, n, codes->ncodes - first);
 }
 
 /*

@@ -163,6 +163,33 @@ TellsWhichPass(void)
 	}
 }
 
+/* While codes are written over all nodes pass, and no others. */
+static void
+LetsPassWhatIsWrittenOver(void)
+{
+	uint32		stores[2] = {1, 0};
+	PipeannCodeFilter filter = FilterOf(&wishes[0]);
+	PipeannCodes torn = coded;
+
+	torn.stores = stores;
+	for (stores[1] = 0; stores[1] < 2; stores[1]++)
+		for (uint32 first = 0; first < torn.ncodes; first += PIPEANN_CODE_BLOCK)
+		{
+			uint64		mask[PIPEANN_BLOCK_WORDS];
+
+			PipeannPassing(&torn, &filter, first, PIPEANN_CODE_BLOCK, mask);
+			for (uint32 i = 0; i < PIPEANN_CODE_BLOCK; i++)
+			{
+				bool		want = first + i < torn.ncodes &&
+					(stores[1] == 0 || Fulfils(first + i, &wishes[0]));
+
+				CHECK(((mask[i / 64] >> i % 64) & 1) == want);
+				if (first + i < torn.ncodes)
+					CHECK(PipeannCodePasses(&torn, &filter, first + i) == want);
+			}
+		}
+}
+
 /* A range of numbers of two bytes, and those whose first byte alone is 0. */
 static void
 TellsWhichAreInRange(void)
@@ -506,6 +533,7 @@ main(void)
 	l2_index = MakeIndex(9000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
 	AddAttributes();
 	UNIT_RUN(TellsWhichPass);
+	UNIT_RUN(LetsPassWhatIsWrittenOver);
 	UNIT_RUN(TellsWhichAreInRange);
 	UNIT_RUN(TellsAlternatives);
 	UNIT_RUN(ReturnsAllThatMatch);
