@@ -159,7 +159,7 @@ SKIP:
 	my $from = length log_text($node);
 	$session->rows('DELETE FROM swapped WHERE id <= 2400; INSERT INTO swapped SELECT * FROM source WHERE id BETWEEN 5001 AND 7400');
 	my $oid = $session->row("SELECT 'swapped_v'::regclass::oid");
-	$faults->set([ 'extend', sub { "base/$database/" }->(), 'ENOSPC', 600, -1, 0 ]);
+	$faults->set([ 'extend', sub { "base/$database/" }->(), 'ENOSPC', 300, -1, 0 ]);
 	$session->rows('ALTER SYSTEM RESET pipeann.auto_reindex');
 	$node->reload;
 	wait_until('the setting', sub { $session->row('SHOW pipeann.auto_reindex') eq 'on' });
@@ -186,7 +186,7 @@ SKIP:
 	$session->rows('CREATE TABLE crammed (LIKE source INCLUDING ALL); INSERT INTO crammed SELECT * FROM source WHERE id <= 4500');
 
 	# a build that does not fit
-	$session->rows('CREATE TABLE much AS SELECT a.id * 10 + n AS id, (a.v + b.v)::vector(49) AS v FROM source a, source b, generate_series(1, 3) n WHERE b.id = n AND a.id > 2000');
+	$session->rows('CREATE TABLE much AS SELECT a.id * 10 + n AS id, (a.v + b.v)::vector(49) AS v FROM source a, source b, generate_series(1, 6) n WHERE b.id = n AND a.id > 2000');
 	my $answer = $session->ask('CREATE INDEX much_v ON much USING pipeann (v vector_l2_ops) WITH (ef_construction = 32) TABLESPACE small');
 	is($answer->{state}, '53100', 'build on a small disk: SQLSTATE');
 	like($answer->{error}, $no_space, 'build on a small disk: message');
