@@ -14,7 +14,9 @@ SET pipeann_servers.part_servers = 'p1, "p2';
 SET pipeann_servers.part_servers = 'p1, "P 2"';
 SHOW pipeann_servers.part_servers;
 RESET pipeann_servers.part_servers;
+\set VERBOSITY sqlstate
 SET pipeann_servers.part_timeout = 0;
+\set VERBOSITY default
 SET pipeann_servers.nonsense = 1;
 
 -- without it the index is what it was
