@@ -155,8 +155,8 @@ PipeannCodingSamples(const PipeannLayout *l, uint64 nodes)
 }
 
 /* The mean squared error of the codes of x[n][dim], not 0; 0 if n is. */
-float
-PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n)
+static float
+CodingError(const PipeannPq *pq, const float *x, uint32 n)
 {
 	uint8	   *code = palloc(pq->nsubvectors);
 	double		sum = 0;
@@ -215,7 +215,7 @@ TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 	else
 		PipeannPqTrain(team, &k->pq, x, n - aside, SEED, centroids);
 	k->pq.centroids = centroids;
-	k->error = PipeannCodingError(&k->pq, x + (Size) (n - aside) * dim, aside);
+	k->error = CodingError(&k->pq, x + (Size) (n - aside) * dim, aside);
 }
 
 /*

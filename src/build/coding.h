@@ -61,7 +61,6 @@ extern uint32 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes);
 extern void PipeannCodingTrain(PipeannTeam *team, PipeannCoding *k,
 							   float *samples, uint32 n, PipeannRowAt row_at,
 							   void *arg);
-extern float PipeannCodingError(const PipeannPq *pq, const float *x, uint32 n);
 extern void PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 								 const PipeannNodes *nodes);
 extern void PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta,

@@ -148,6 +148,7 @@ StoreCodes(PipeannPageLoader *pl, uint32 page, const char *payload)
 	uint32		done = 0;
 
 	__atomic_fetch_add(&stores[0], 1, __ATOMIC_SEQ_CST);
+	pg_memory_barrier();
 	while (done < count)
 	{
 		uint32		at = (first + done) & (PIPEANN_CHUNK_NODES - 1);
@@ -281,8 +282,9 @@ BlockOf(PipeannPageLoader *pl, uint32 page)
 
 /*
  * Read a code page, keep it if there is room, and copy it to buffer[PIPEANN_PAYLOAD], as
- * others may give it up; NULL: only if it can be kept, which is what it returns. A page that was never written has zeroes. One of another generation makes the
- * cache outdated; a search that has it may take no node for one that does not match.
+ * others may give it up; NULL: only if it can be kept, which is what it returns. A page that
+ * was never written has zeroes. One of another generation makes the cache outdated, and the
+ * loader stale: no node may be taken for one that does not match.
  */
 static bool
 ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
@@ -321,12 +323,14 @@ ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
 	return kept;
 }
 
+/* Have a page read soon, unless it is kept or in a buffer. */
 static inline void
 PrefetchPage(PipeannPageLoader *pl, uint32 page)
 {
-	BlockNumber blkno = BlockOf(pl, page);
+	BlockNumber blkno = IsKept(pl, page) ? InvalidBlockNumber : BlockOf(pl, page);
 
-	if (blkno != InvalidBlockNumber && pl->attachment->seen[page] == InvalidBuffer)
+	if (blkno != InvalidBlockNumber &&
+		!PipeannBufferHas(pl->index, blkno, pl->attachment->seen[page]))
 		(void) PrefetchBuffer(pl->index, MAIN_FORKNUM, blkno);
 }
 
@@ -483,8 +487,7 @@ PrefetchCodes(PipeannCodeLoader *loader, uint32 first, uint32 n)
 	uint32		end;
 
 	for (PagesOf(pl, first, n, &page, &end); page < end; page++)
-		if (!IsKept(pl, page))
-			PrefetchPage(pl, page);
+		PrefetchPage(pl, page);
 }
 
 /* Set what a loader reads, and forget what it has read. */
@@ -532,8 +535,7 @@ FillSome(PipeannPageLoader *pl)
 		if (!IsKept(pl, page) && !ReadCodePage(pl, page, NULL))
 			return;
 	for (uint32 i = 0; i < FILL_PAGES && page < end; page++, i++)
-		if (!IsKept(pl, page))
-			PrefetchPage(pl, page);
+		PrefetchPage(pl, page);
 }
 
 /* Whether all codes are in memory and mapped. */
@@ -594,7 +596,7 @@ PipeannCacheLoadAll(PipeannCache *cache)
 	for (uint32 page = 0; page < end; page++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (page + FILL_PAGES < end && !IsKept(pl, page + FILL_PAGES))
+		if (page + FILL_PAGES < end)
 			PrefetchPage(pl, page + FILL_PAGES);
 		if (!IsKept(pl, page))
 			(void) ReadCodePage(pl, page, NULL);
@@ -605,15 +607,7 @@ PipeannCacheLoadAll(PipeannCache *cache)
 
 /* ---------- the root ---------- */
 
-static void
-ReportInvalidEntryGraph(Relation index)
-{
-	PipeannCorrupted(index, "has an invalid entry graph");
-}
-
-/*
- * Searches use the entry graph's contents as array indexes, so these must fit.
- */
+/* Searches use the entry graph's contents as array indexes, so these must fit. */
 static void
 CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id)
 {
@@ -622,7 +616,7 @@ CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id)
 	for (uint32 i = 0; i < meta->entry_count; i++)
 	{
 		if (id[i] >= ids)
-			ReportInvalidEntryGraph(index);
+			PipeannCorrupted(index, "has an invalid entry graph");
 		if (i % 65536 == 0)
 			CHECK_FOR_INTERRUPTS();
 	}
@@ -647,7 +641,7 @@ CheckEntryGraph(Relation index, const PipeannMeta *meta, const char *stream)
 			CHECK_FOR_INTERRUPTS();
 	}
 	if (!ok)
-		ReportInvalidEntryGraph(index);
+		PipeannCorrupted(index, "has an invalid entry graph");
 }
 
 /* Have the header say that there are no halves if they are not precise. */
@@ -657,8 +651,8 @@ RoundCentroids(PipeannAttachment *attachment)
 	PipeannCacheHeader *header = attachment->header;
 	PipeannPq	pq = attachment->model.codes.pq;
 
-	pq.centroids = (float *) ((char *) header + header->centroids);
-	if (!PipeannPqHalves(&pq, (uint16 *) ((char *) header + header->halves)))
+	pq.centroids = PipeannRootAt(header, header->centroids);
+	if (!PipeannPqHalves(&pq, PipeannRootAt(header, header->halves)))
 		header->halves = 0;
 }
 
@@ -704,8 +698,7 @@ ReadEntryIds(Relation index, PipeannAttachment *attachment, const PipeannMeta *m
 	Size		size = mul_size(meta->entry_count, sizeof(uint32));
 	uint32	   *ids;
 
-	if (pg_atomic_read_u64(&header->entry_graph_applied) >=
-		meta->entry_changes ||
+	if (pg_atomic_read_u64(&header->entry_graph_applied) >= meta->entry_changes ||
 		meta->entry_count != attachment->model.codes.entry_count)
 		return;
 	ids = PipeannAlloc(size);
@@ -771,7 +764,6 @@ ForgetPages(PipeannPageLoader *pl)
 
 		if (NoteChange(pl, page))
 			continue;
-		state = pg_atomic_read_u32(of);
 		pg_atomic_write_u32(of, (state & ~STATE) + ONE_CHANGE);
 		pg_atomic_fetch_sub_u64(&header->kept, 1);
 	}

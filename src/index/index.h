@@ -87,7 +87,6 @@ extern bool PipeannExactVector(const PipeannMeta *meta,
 							   const PipeannSlot *slot, float *x);
 extern float PipeannWholeDistance(const PipeannLayout *l, const float *query,
 								  const float *x, float aux);
-extern uint32 PipeannVectorHash(const float *x, int dim);
 extern uint32 PipeannHashOf(PipeannStorage storage, const float *x, int dim);
 
 /* columns.c */

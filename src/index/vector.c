@@ -184,8 +184,8 @@ UpperHalf(double value)
  *
  * Zeroes of both signs have one hash.
  */
-uint32
-PipeannVectorHash(const float *x, int dim)
+static uint32
+VectorHash(const float *x, int dim)
 {
 	uint64		hash = 0;
 
@@ -208,8 +208,8 @@ PipeannHashOf(PipeannStorage storage, const float *x, int dim)
 	const void *form = PipeannSparseBehind(x);
 
 	return PipeannIsSparse(storage) ?
-		PipeannVectorHash(form, PipeannSparseWords(form)) :
-		PipeannVectorHash(x, dim);
+		VectorHash(form, PipeannSparseWords(form)) :
+		VectorHash(x, dim);
 }
 
 /*
@@ -229,7 +229,7 @@ PipeannRound(const float *x, double norm, const void *form,
 				 errdetail("Storage float2 holds numbers up to 65504, sq12 to sq14 vectors of a length up to 1e22."),
 				 errhint("Use storage = auto or float4.")));
 	rounding->error = UpperHalf(lost + PIPEANN_ARITHMETIC_ERROR(dim) * norm);
-	rounding->hash = PipeannVectorHash(x, dim);
+	rounding->hash = VectorHash(x, dim);
 }
 
 static bool

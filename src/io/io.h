@@ -118,8 +118,8 @@ extern PipeannPageSource *PipeannSourceOpen(Relation index,
 											PipeannCounters *counters);
 extern void PipeannSourceClose(PipeannPageSource *source);
 extern PipeannSearchUses *PipeannSourceUses(PipeannPageSource *source);
-extern bool PipeannPinRecent(Relation index, BlockNumber blkno,
-							 Buffer buffer);
+extern bool PipeannBufferHas(Relation index, BlockNumber blkno, Buffer buffer);
+extern bool PipeannPinRecent(Relation index, BlockNumber blkno, Buffer buffer);
 extern Buffer PipeannLockSeen(Relation index, BlockNumber blkno,
 							  PipeannPageUses *table, uint32 page,
 							  int lockmode);

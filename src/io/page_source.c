@@ -331,6 +331,15 @@ Pin(Relation index, BlockNumber blkno, Buffer buffer)
 						 buffer);
 }
 
+/* Whether a buffer has this block, as far as one can tell without a pin. */
+bool
+PipeannBufferHas(Relation index, BlockNumber blkno, Buffer buffer)
+{
+	BufferTag	tag = BlockTag(index, blkno);
+
+	return buffer > 0 && SAME_TAG(GetBufferDescriptor(buffer - 1)->tag, tag);
+}
+
 /* Pin a block for who reads it if it still is in a buffer. */
 bool
 PipeannPinRecent(Relation index, BlockNumber blkno, Buffer buffer)

@@ -8,13 +8,13 @@
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 
-/* The file grows by so many blocks at a time; who else wants a block may come between. */
+/* The file grows by N blocks at a time; whoever else wants a block may come between. */
 #define BLOCKS_AT_A_TIME 16
 
 /* Blocks of a run that are asked for before they are read. */
 #define PREFETCH_BLOCKS 64
 
-/* Extend the file with empty pages to so many blocks, if it has fewer. */
+/* Extend the file with empty pages to this many blocks, if it has fewer. */
 static void
 ExtendFile(Relation index, BlockNumber blocks)
 {
