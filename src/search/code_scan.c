@@ -373,23 +373,23 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 }
 
 /*
- * Nodes whose codes are farther than this are beyond the horizon. (As a search of sparse
- * vectors reads many times what is wanted, none of these nodes has to be surely so.)
+ * Nodes whose codes are farther than this are beyond the horizon of one of several searches.
+ * (As a search of sparse vectors reads many times what is wanted, none of these nodes has to
+ * be surely so. Of a distance in WHERE all rows are wanted.)
  */
 static float
 HorizonOfScan(const PipeannSearch *search)
 {
 	const PipeannSample *errors = &search->code_scan_errors;
 
-	return !search->params.has_horizon || errors->n < FEWEST_ERRORS ? INFINITY :
+	return !search->params.one_of_several || !search->params.has_horizon ||
+		!PipeannIsOn(search, PIPEANN_EARLY_TERMINATION) || errors->n < FEWEST_ERRORS ? INFINITY :
 		search->params.horizon +
 		PipeannSampleBound(errors, PipeannScansSparse(search) ? SPARSE_DEVIATIONS :
 						   SURE_DEVIATIONS);
 }
 
-/*
- * The bound of an early end: by what codes err, and without the factor.
- */
+/* The bound of an early end: by what codes err, and without the factor. */
 static float
 ErrorBound(const PipeannSearch *search)
 {

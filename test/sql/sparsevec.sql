@@ -190,4 +190,18 @@ SELECT bool_and(a.d = b.d) AS same FROM (SELECT row_number() OVER () AS n, d FRO
 	JOIN (SELECT row_number() OVER () AS n, d FROM (SELECT (val <-> '{1:2,9:5}/64'::sparsevec(64)::vector) AS d FROM t ORDER BY 1 LIMIT 30) s) b USING (n);
 DROP TABLE t;
 
+-- all rows within a distance, by exhaustive settings, where few elements are zero
+CREATE TABLE t (id int, val sparsevec(12));
+INSERT INTO t SELECT i, ARRAY(SELECT CASE WHEN j < 3 OR hashint8(i::int8 * 4096 + j) % 3 = 0 THEN hashint8extended(i::int8 * 4096 + j, 7) % 1000 / 1000.0 ELSE 0 END FROM generate_series(1, 12) j)::vector::sparsevec FROM generate_series(1, 4300) i;
+CREATE INDEX t_idx ON t USING pipeann (val sparsevec_cosine_ops);
+SET pipeann.ef_search = 10000;
+SET enable_seqscan = off;
+CREATE TEMP TABLE found AS SELECT q.id, count(*) AS n FROM t q, LATERAL (SELECT FROM t WHERE t.val <=> q.val < 0.3 ORDER BY t.val <=> q.val LIMIT 1000) AS w WHERE q.id <= 40 GROUP BY 1;
+SET enable_indexscan = off;
+SET enable_seqscan = on;
+SELECT count(*) > 30 AS many, bool_and(n = (SELECT count(*) FROM t, t q WHERE q.id = found.id AND t.val <=> q.val < 0.3)) AS all_of_them FROM found;
+RESET enable_indexscan;
+RESET pipeann.ef_search;
+DROP TABLE t, found;
+
 DROP FUNCTION differ, compare, text_of, ones;
