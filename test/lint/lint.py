@@ -47,9 +47,9 @@ MOST_README, MOST_COLUMNS = 150, 100
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
     "lines of src/*/*.[ch]": 48086,
-    "functions of pipeann.so that are not static": 491,
+    "functions of pipeann.so that are not static": 490,
     "headers of src/": 68,
-    "words of src/README": 15880,
+    "words of src/README": 10097,
     "fields of PipeannSearch": 55,
     "fields of PipeannScan": 36,
     "fields of PipeannMeta": 28,
