@@ -12,10 +12,11 @@
 
 #include <math.h>
 
+#include "base/key.h"
 #include "common/pg_prng.h"
+#include "distance/sparse.h"
 #include "index/index.h"
 #include "io/io.h"
-#include "distance/sparse.h"
 #include "portability/instr_time.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
@@ -27,185 +28,124 @@
 #define MIN_BLOCKS 256
 
 #define LIST 64					/* codes of a list, like those of a node */
-#define LISTS 64
-#define ROUNDS 9
+#define LISTS 255
 #define CODE_BYTES ((Size) 32 * 1024 * 1024)
 
+/* Nanoseconds from then to now, each of LIST distances. */
 static double
-Nanoseconds(instr_time start)
+EachTook(instr_time then)
 {
 	instr_time	now;
 
 	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, start);
-	return INSTR_TIME_GET_DOUBLE(now) * 1e9;
+	INSTR_TIME_SUBTRACT(now, then);
+	return INSTR_TIME_GET_DOUBLE(now) * 1e9 / LIST;
 }
 
 /*
- * The time of one code distance, for lists of codes scattered over as much
- * memory as the codes will take, or over more than the CPU's caches hold.
+ * Measure a code distance, of codes scattered over as much memory as they will take, or
+ * over more than the CPU's caches hold, and an exact one: medians, as others use the
+ * machine, too.
  */
-static double
-ProfileNeighbor(const PipeannLayout *l, uint32 n)
+static void
+ProfileDistances(const PipeannLayout *l, const char *vectors, uint32 n,
+				 PipeannDegree *d)
 {
 	Size		most = Min(CODE_BYTES, (Size) maintenance_work_mem * 1024 / 4);
 	uint32		ncodes = Max(Min(n, most / l->pq_bytes), 1);
 	uint8	   *memory = palloc0(mul_size(ncodes, l->pq_bytes));
 	float	   *table = palloc0(mul_size(l->pq_bytes, 256 * sizeof(float)));
+	float	   *x = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
+	float	   *room = palloc(mul_size(l->dim, sizeof(float)));
+	const void *query;
 	const uint8 *codes[LIST];
 	float		out[LIST];
 	PipeannPq	pq = PipeannPqNew(l->storage, l->dim, l->pq_bytes);
 	pg_prng_state random;
-	double		ns[ROUNDS];
+	PipeannKey	of_code[LISTS];
+	PipeannKey	of_vector[LISTS];
 
 	pg_prng_seed(&random, 1);
 	for (Size i = 0; i < (Size) ncodes * l->pq_bytes; i++)
 		memory[i] = (uint8) (i * 167);
-	for (int round = 0; round < ROUNDS; round++)
-	{
-		ns[round] = 0;
-		for (int i = 0; i < LISTS; i++)
-		{
-			instr_time	start;
-
-			for (int j = 0; j < LIST; j++)
-				codes[j] = memory + l->pq_bytes *
-					pg_prng_uint64_range(&random, 0, ncodes - 1);
-			INSTR_TIME_SET_CURRENT(start);
-			PipeannPqScan(&pq, l->metric, table, codes, LIST, out);
-			ns[round] += Nanoseconds(start) / (LIST * LISTS);
-		}
-	}
-	pfree(table);
-	pfree(memory);
-	return PipeannProfileMedian(ns, ROUNDS);
-}
-
-/* The time of an exact distance between two vectors. */
-static double
-ProfileNode(const char *vectors, uint32 n, const PipeannLayout *l)
-{
-	Size		stride = PipeannVectorBytes(l->storage, l->dim);
-	float	   *x = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
-	float	   *room = palloc(mul_size(l->dim, sizeof(float)));
-	const void *query;
-	double		ns[ROUNDS];
-
 	PipeannVectorUnpack(vectors, l->storage, l->dim, x);
 	query = PipeannQueryFor(l->storage, x, l->dim, room);
-	for (int round = 0; round < ROUNDS; round++)
+	for (uint32 i = 0; i < LISTS; i++)
 	{
 		instr_time	start;
 
+		for (int j = 0; j < LIST; j++)
+			codes[j] = memory + l->pq_bytes *
+				pg_prng_uint64_range(&random, 0, ncodes - 1);
 		INSTR_TIME_SET_CURRENT(start);
-		for (int i = 0; i < LIST; i++)
-			(void) PipeannKernel->l2[l->storage] (query, vectors +
-												  (Size) (i % n) * stride,
+		PipeannPqScan(&pq, l->metric, table, codes, LIST, out);
+		of_code[i] = PipeannKeyMake(EachTook(start), i);
+		INSTR_TIME_SET_CURRENT(start);
+		for (uint32 j = 0; j < LIST; j++)
+			(void) PipeannKernel->l2[l->storage] (query, vectors + j % n *
+												  PipeannVectorBytes(l->storage, l->dim),
 												  l->dim);
-		ns[round] = Nanoseconds(start) / LIST;
+		of_vector[i] = PipeannKeyMake(EachTook(start), i);
 	}
+	PipeannKeySort(of_code, LISTS);
+	PipeannKeySort(of_vector, LISTS);
+	d->neighbor_ns = PipeannKeyDistance(of_code[LISTS / 2]);
+	d->node_ns = PipeannKeyDistance(of_vector[LISTS / 2]);
+	pfree(memory);
+	pfree(table);
 	pfree(x);
 	pfree(room);
-	return PipeannProfileMedian(ns, ROUNDS);
-}
-
-static PipeannLayout
-LayoutOfDegree(const PipeannLayout *base, int degree)
-{
-	PipeannLayout l = *base;
-
-	l.max_degree = degree / 2 * 2;
-	PipeannLayoutInit(&l, &l, 100);
-	return l;
-}
-
-/* The most neighbours whose distances take no more time than a read. */
-static int
-BalancedDegree(const PipeannDegree *d, const PipeannLayout *base)
-{
-	for (int degree = MAX_DEGREE; degree > MIN_DEGREE; degree -= 2)
-	{
-		PipeannLayout l = LayoutOfDegree(base, degree);
-
-		if (degree * d->neighbor_ns + l.slots_per_page * d->node_ns <=
-			d->read_us * 1000)
-			return degree;
-	}
-	return MIN_DEGREE;
 }
 
 /*
- * The number of a search's reads goes with a power of the degree and one of
- * the nodes a page. No one law fits all data sets; these powers are a
- * compromise. They fill a page that has room left, and let neighbours take
- * half as much room again as vectors do.
+ * The number of a search's reads goes with a power of the degree, and falls with the nodes
+ * of a page. No one law fits all data sets; this power is a compromise. It fills a page
+ * that has room left, and lets neighbours take half as much room again as vectors do.
  */
 #define DEGREE_POWER -0.6
-#define SLOTS_POWER -1.0
 
-/* The degree, at most `most`, for which a search has the fewest reads. */
-static int
-PickDegree(const PipeannLayout *base, int most)
+/*
+ * Choose m, at most max_m, for vectors[n] of a table, one after the other; base has
+ * the layout's other options. Of the degrees whose distances take no more time than a
+ * read it is the one with the fewest reads. Sets *d to the reason. If the machine cannot
+ * be profiled, returns the default m, or max_m if that is less.
+ */
+int
+PipeannChooseM(Relation heap, const char *vectors, uint32 n,
+			   const PipeannLayout *base, int max_m, PipeannDegree *d)
 {
-	int			best = Min(MIN_DEGREE, most);
-	double		best_reads = 0;
+	BlockNumber nblocks = RelationGetNumberOfBlocks(heap);
+	int			least = Min(MIN_DEGREE, 2 * max_m);
+	int			best = least;
+	double		best_reads = INFINITY;
 
-	for (int degree = best; degree <= most; degree += 2)
+	memset(d, 0, sizeof(*d));
+	d->reason = PIPEANN_DEGREE_FEW_ROWS;
+	if (n >= PIPEANN_MIN_CODED_NODES && nblocks >= MIN_BLOCKS)
+		d->reason = PipeannProfileReads(heap, nblocks, &d->read_us) ?
+			PIPEANN_DEGREE_PROFILED : PIPEANN_DEGREE_NO_PROFILE;
+	if (d->reason != PIPEANN_DEGREE_PROFILED)
+		return Min(PIPEANN_DEFAULT_M, max_m);
+	ProfileDistances(base, vectors, n, d);
+	for (int degree = least; degree <= MAX_DEGREE; degree += 2)
 	{
-		PipeannLayout l = LayoutOfDegree(base, degree);
-		double		reads = pow(degree, DEGREE_POWER) * l.node_pages *
-			pow(l.slots_per_page, SLOTS_POWER);
+		PipeannLayout l = *base;
+		double		reads;
 
-		if (best_reads == 0 || reads < best_reads)
+		l.max_degree = degree;
+		PipeannLayoutInit(&l, &l, 100);
+		if (degree > least && degree * d->neighbor_ns +
+			l.slots_per_page * d->node_ns > d->read_us * 1000)
+			continue;
+		d->balanced = degree;
+		reads = pow(degree, DEGREE_POWER) * l.node_pages / l.slots_per_page;
+		if (degree <= 2 * max_m && reads < best_reads)
 		{
 			best = degree;
 			best_reads = reads;
 		}
 	}
-	return best;
-}
-
-/* Measure read and distances. False if the machine cannot be profiled. */
-static bool
-Profile(Relation heap, const char *vectors, uint32 n,
-		const PipeannLayout *base, PipeannDegree *degree)
-{
-	BlockNumber nblocks;
-	double		us;
-
-	degree->reason = PIPEANN_DEGREE_FEW_ROWS;
-	if (n < PIPEANN_MIN_CODED_NODES)
-		return false;
-	nblocks = RelationGetNumberOfBlocks(heap);
-	if (nblocks < MIN_BLOCKS)
-		return false;
-	degree->reason = PIPEANN_DEGREE_NO_PROFILE;
-	if (!PipeannProfileReads(heap, nblocks, &us))
-		return false;
-	degree->reason = PIPEANN_DEGREE_PROFILED;
-	degree->read_us = us;
-	degree->neighbor_ns = ProfileNeighbor(base, n);
-	degree->node_ns = ProfileNode(vectors, n, base);
-	return true;
-}
-
-/*
- * Choose m, at most max_m, for vectors[n] of a table, one after the other; base has
- * the layout's other options. Sets *degree to the reason. If the machine cannot be
- * profiled, returns the default m, or max_m if that is less.
- */
-int
-PipeannChooseM(Relation heap, const char *vectors, uint32 n,
-			   const PipeannLayout *base, int max_m, PipeannDegree *degree)
-{
-	int			balanced;
-
-	memset(degree, 0, sizeof(*degree));
-	if (!Profile(heap, vectors, n, base, degree))
-		return Min(PIPEANN_DEFAULT_M, max_m);
-	balanced = BalancedDegree(degree, base);
-	degree->balanced = balanced;
-	return PickDegree(base, Min(balanced, 2 * max_m)) / 2;
+	return best / 2;
 }
 
 char *

@@ -126,7 +126,6 @@ extern Buffer PipeannLockSeen(Relation index, BlockNumber blkno,
 extern bool PipeannIsResident(Relation index, BlockNumber blkno);
 extern void PipeannEvictResident(Relation index, BlockNumber blkno);
 extern bool PipeannProfileReads(Relation relation, BlockNumber nblocks,
-								double *us);
-extern double PipeannProfileMedian(double *times, int n);
+								float *us);
 
 #endif							/* PIPEANN_IO_H */

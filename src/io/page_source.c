@@ -1030,141 +1030,60 @@ PipeannSourceUses(PipeannPageSource *source)
 	return &((Source *) source)->uses;
 }
 
-/*
- * Measuring how long this machine takes to read a random block as a search does: several
- * in flight, past shared_buffers, by the method of this backend.
- */
-
-#define IN_FLIGHT 8
-#define ROUNDS 16
-#define ROUND_READS 24
-
-typedef struct Profile
-{
-	Relation	relation;
-	BlockNumber nblocks;
-	pg_prng_state random;
-	PipeannReadOwner owner;
-	int			in_flight;
-	BufferedFrame *frames[IN_FLIGHT];
-	bool		failed;
-} Profile;
-
-/* The next block of a fixed random sequence. */
-static void
-QueueOne(Profile *profile, BufferedFrame *frame)
-{
-	BlockNumber blkno = (BlockNumber)
-		pg_prng_uint64_range(&profile->random, 0, profile->nblocks - 1);
-
-	profile->failed |= !QueueRead(frame, &profile->owner, profile->relation,
-								  blkno, 1);
-}
-
-/* Wait for a read; returns how many were done. With go_on, start as many again. */
-static int
-CollectReads(Profile *profile, bool go_on)
-{
-	PipeannRead *read;
-	int			n = 0;
-
-	PipeannReadWait(&profile->owner, profile->in_flight);
-	while ((read = PipeannReadTake(&profile->owner)) != NULL)
-	{
-		profile->failed |= read->lost || read->result != read->length;
-		n++;
-		if (go_on && !profile->failed)
-			QueueOne(profile, FrameOf(read));
-	}
-	return n;
-}
-
-static int
-CompareDoubles(const void *a, const void *b)
-{
-	double		x = *(const double *) a;
-	double		y = *(const double *) b;
-
-	return (x > y) - (x < y);
-}
-
-/* The median of times[n], which are sorted for it: others use the machine, too. */
-double
-PipeannProfileMedian(double *times, int n)
-{
-	qsort(times, n, sizeof(double), CompareDoubles);
-	return times[n / 2];
-}
-
-/* Microseconds a read: the median of rounds. */
-static double
-ReadRounds(Profile *profile)
-{
-	double		us[ROUNDS];
-
-	for (int i = 0; i < IN_FLIGHT && !profile->failed; i++)
-		QueueOne(profile, profile->frames[i]);
-	for (int round = 0; round < ROUNDS && !profile->failed; round++)
-	{
-		instr_time	start;
-		instr_time	duration;
-		int			reads = 0;
-
-		INSTR_TIME_SET_CURRENT(start);
-		while (reads < ROUND_READS && !profile->failed)
-			reads += CollectReads(profile, true);
-		INSTR_TIME_SET_CURRENT(duration);
-		INSTR_TIME_SUBTRACT(duration, start);
-		us[round] = INSTR_TIME_GET_DOUBLE(duration) * 1e6 / reads;
-	}
-	while (profile->in_flight > 0)
-		(void) CollectReads(profile, false);
-	if (profile->failed)
-		return 0;
-	return PipeannProfileMedian(us, ROUNDS);
-}
-
-/* Free the frames; one that the kernel still reads into becomes an orphan. */
-static void
-GiveBack(Profile *profile)
-{
-	for (int i = 0; i < IN_FLIGHT; i++)
-		if (profile->frames[i] != NULL &&
-			PipeannReadCancel(&profile->frames[i]->read))
-			FreeFrame(profile->frames[i]);
-	TrimFrames();
-}
+#define PROFILE_IN_FLIGHT 8
+#define PROFILE_READS 384
 
 /*
- * Set *us to the microseconds that a random read of a block takes while
- * several are in flight, measured on a relation of nblocks blocks. False if
- * the relation is temporary or reads fail.
+ * Set *us to the microseconds that a random read of a block takes, of a relation of
+ * nblocks blocks, as a search reads: several in flight, past shared_buffers, by the method
+ * of this backend. False if the relation is temporary or a read fails.
  */
 bool
-PipeannProfileReads(Relation relation, BlockNumber nblocks, double *us)
+PipeannProfileReads(Relation relation, BlockNumber nblocks, float *us)
 {
-	Profile		profile;
+	BufferedFrame *frames[PROFILE_IN_FLIGHT] = {NULL};
+	int			in_flight = 0;
+	PipeannReadOwner owner = {.in_flight = &in_flight};
+	volatile bool failed = RelationUsesLocalBuffers(relation);
+	pg_prng_state random;
+	instr_time	start;
+	instr_time	took;
 
-	if (nblocks == 0 || RelationUsesLocalBuffers(relation))
-		return false;
-	memset(&profile, 0, sizeof(profile));
-	profile.relation = relation;
-	profile.nblocks = nblocks;
-	pg_prng_seed(&profile.random, 1);
-	profile.owner.in_flight = &profile.in_flight;
-	dlist_init(&profile.owner.done);
+	pg_prng_seed(&random, 1);
+	dlist_init(&owner.done);
+	(void) PipeannIoInUse(&(bool) {false});	/* finds the method out */
 	PG_TRY();
 	{
-		for (int i = 0; i < IN_FLIGHT; i++)
-			profile.frames[i] = AllocFrame(1);
-		*us = ReadRounds(&profile);
+		INSTR_TIME_SET_CURRENT(start);
+		for (int i = 0; i < PROFILE_READS && !failed; i++)
+		{
+			PipeannRead *read;
+
+			if (i < PROFILE_IN_FLIGHT)
+				read = &(frames[i] = AllocFrame(1))->read;
+			else
+			{
+				while ((read = PipeannReadTake(&owner)) == NULL)
+					PipeannReadWait(&owner, in_flight);
+				failed = read->lost || read->result != read->length;
+			}
+			failed = failed ||
+				!QueueRead(FrameOf(read), &owner, relation, (BlockNumber)
+						   pg_prng_uint64_range(&random, 0, nblocks - 1), 1);
+		}
+		PipeannReadWait(&owner, 1);
+		INSTR_TIME_SET_CURRENT(took);
+		INSTR_TIME_SUBTRACT(took, start);
+		*us = INSTR_TIME_GET_DOUBLE(took) * 1e6 / PROFILE_READS;
 	}
-	PG_CATCH();
+	PG_FINALLY();
 	{
-		GiveBack(&profile);
-		PG_RE_THROW();
+		/* one that the kernel still reads into becomes an orphan */
+		for (int i = 0; i < PROFILE_IN_FLIGHT; i++)
+			if (frames[i] != NULL && PipeannReadCancel(&frames[i]->read))
+				FreeFrame(frames[i]);
+		TrimFrames();
 	}
 	PG_END_TRY();
-	GiveBack(&profile);
-	return !profile.failed && *us > 0;
+	return !failed;
 }

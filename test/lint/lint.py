@@ -46,8 +46,8 @@ MOST_README, MOST_COLUMNS = 150, 100
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 48086,
-    "functions of pipeann.so that are not static": 490,
+    "lines of src/*/*.[ch]": 47944,
+    "functions of pipeann.so that are not static": 489,
     "headers of src/": 68,
     "words of src/README": 10097,
     "fields of PipeannSearch": 55,
