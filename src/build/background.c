@@ -46,7 +46,7 @@
 #define LOOK_PAUSE_MS (PIPEANN_MINUTE / 60)
 #define MOST_LOOKS 3600
 
-/* An index is not tried again for ten times as long as the last try took, or for this. */
+/* Pause after a failure: this, or RETRY_FACTOR times as long as it took if that is more. */
 #define RETRY_MS (10 * PIPEANN_MINUTE)
 #define RETRY_FACTOR 10
 
@@ -57,7 +57,7 @@ bool		pipeann_auto_reindex = true;
 
 /* ---------- sessions that find an index outgrown ---------- */
 
-/* As autovacuum, which is the table's own to switch off. */
+/* Whether the table and a setting allow it, as with autovacuum. */
 static bool
 IsAllowed(Relation heap, Relation index)
 {
@@ -220,12 +220,12 @@ static object_access_hook_type former_hook;
 static bool reindexing = false;
 
 /*
- * The index that REINDEX makes depends on the extension (DEPENDS ON EXTENSION), by which a
- * later worker knows whose it was if it is left over. REINDEX then exchanges the
- * dependencies of this one and the former index, which it drops.
+ * The new index depends on the extension (DEPENDS ON EXTENSION), so that a later worker
+ * recognises it if it is left over. REINDEX then exchanges the dependencies of the new and
+ * the old index, and drops the old one.
  *
- * It drops that with a lock of which a replica is not told, where queries may be reading
- * it. Nobody here has it open any more.
+ * It drops that under a lock of which replicas are not told, whose queries may be reading it.
+ * Here nobody has it open any more.
  */
 static void
 MarkOrLock(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
@@ -414,7 +414,7 @@ Note(Oid oid, int64 retry_ms, const PipeannCurve *curve)
 	End();
 }
 
-/* Say what came of it, and hand on what a user has had measured. */
+/* Log the result, and keep a curve that a user had measured. */
 static void
 Finish(const Work *work, int64 ms)
 {
@@ -466,7 +466,7 @@ Rebuild(Work *work)
 
 	if (name == NULL)
 		return;
-	/* in case that it is the last thing the server does */
+	/* beforehand, in case the server does not survive it */
 	Note(work->index, RETRY_MS, NULL);
 	work->command = psprintf("REINDEX INDEX CONCURRENTLY %s", name);
 	reindexing = true;
@@ -523,7 +523,7 @@ Pause(void)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* As those of a worker of autovacuum: nothing that a database or role sets ends it. */
+/* Settings as in an autovacuum worker: those of a database or role cannot end it. */
 static void
 Set(void)
 {

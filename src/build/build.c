@@ -55,7 +55,7 @@ typedef struct SpoolStats
 	uint64		bytes;			/* that these take there */
 	double		heap_tuples;	/* scanned */
 	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
-	bool		left_out;		/* a row, that cannot be indexed */
+	bool		left_out;		/* a row cannot be indexed */
 	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
 	bool		negative_zeros; /* a vector has an element -0 */
 	double		max_norm;
@@ -89,7 +89,7 @@ typedef struct SpoolRow
 	uint8		form;			/* PipeannStorage that holds it exactly */
 } SpoolRow;
 
-/* Prepare to scan a table of so many blocks, for such a layout. All members call. */
+/* Prepare to scan a table of nblocks blocks, for this layout. All members call. */
 static void
 SpoolInit(PipeannTeam *team, Spool *s, PipeannColumns columns,
 		  PipeannLayout wanted, BlockNumber nblocks)
@@ -426,8 +426,8 @@ EndPhase(BuildState *state)
 }
 
 /*
- * Begin a phase over so many tuples, which takes the team so many steps. Only
- * the leader's progress is seen.
+ * Begin a phase over a number of tuples, which takes the team a number of steps. Only
+ * the leader's progress is reported.
  */
 static void
 StartPhase(BuildState *state, int phase, uint64 total, uint32 steps)
@@ -1082,7 +1082,7 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 }
 
 /*
- * All nodes, and beside them the largest of: nodes once more in the order of their
+ * All nodes, and besides the largest of: nodes once more in the order of their
  * clusters, what the graph is made of, and its lists with samples for the codebook. The
  * phases of a build differ from this by a few per cent.
  */

@@ -49,7 +49,7 @@ typedef struct PipeannBuildInput
 	int			dim;
 	const PipeannOptions *options;
 	TupleDesc	values;			/* filter and included columns, or NULL */
-	int			nfilter;		/* so many of these are filter columns */
+	int			nfilter;		/* number of these that are filter columns */
 	int			nsample;		/* at most PIPEANN_ESTIMATE_SAMPLE */
 	Datum	   *sample;			/* [nsample][columns]: the vector, then those
 								 * of values */

@@ -19,7 +19,7 @@
 #define MAX_SAMPLES (100 * PIPEANN_CENTROIDS)
 #define MIN_SAMPLES (16 * PIPEANN_CENTROIDS)
 
-/* One sample in so many is not trained on, but measures the codes' error. */
+/* One sample in this many is not trained on, but measures the codes' error. */
 #define ERROR_SAMPLES 256
 #define LEAST_TO_MEASURE (4 * ERROR_SAMPLES)
 
@@ -140,8 +140,8 @@ CodingVector(const PipeannVectors *v, uint32 node, float *x)
 }
 
 /*
- * The number of training samples for so many vectors, by maintenance_work_mem; of very
- * wide ones less, as they are all in memory.
+ * The number of training samples for this many vectors, by maintenance_work_mem; fewer of
+ * very wide ones, as they are all in memory.
  */
 uint32
 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes)

@@ -28,13 +28,13 @@ typedef struct PipeannCoding
 
 /*
  * The entry graph has a tenth of the nodes, with few edges: 7 bytes a row in
- * memory beside its code. A search then begins near its end and reads fewer
+ * memory besides its code. A search then begins near its end and reads fewer
  * pages than with PipeANN's 1 % of the nodes, 32 edges each (PipeANN 4.2.2).
  */
 #define PIPEANN_ENTRY_FRACTION 10
 #define PIPEANN_MIN_ENTRY 256
 
-/* The number of nodes of an entry graph for so many nodes. */
+/* The number of nodes of an entry graph for an index of this many. */
 static inline uint32
 PipeannEntryCount(uint32 nodes)
 {

@@ -34,7 +34,7 @@ typedef struct GraphWriter
 /* Graph pages of nodes written at once by one member. */
 #define PAGE_RUN 64
 
-/* Room for the numbers of so many ids, none assigned. All members call. */
+/* Room for the numbers of all ids, none assigned. All members call. */
 void
 PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)
 {

@@ -38,8 +38,7 @@
 #define DEAD_ENTRIES 0.1
 
 /*
- * Bytes of an entry node's place in the graph, beside two copies of its
- * vector.
+ * Bytes of an entry node in the graph, besides two copies of its vector.
  */
 #define ENTRY_MEMORY 256
 

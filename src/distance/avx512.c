@@ -4,7 +4,7 @@
  *		and later.
  *
  * Where there is no processor with AVX-512 the unit tests run this by
- * emulation. Beside the width, masked loads save copies of a vector's end.
+ * emulation. Besides the width, masked loads save copies of a vector's end.
  *
  * Code distances are plain C here, too (pq_scan.h): gathers of this width are
  * many times slower than loads on processors whose microcode mitigates Gather
@@ -47,7 +47,7 @@ typedef __m512i Ints;
 #define NoInts _mm512_setzero_si512
 #define SumInts _mm512_reduce_add_epi32
 
-/* What is there for 8 lanes, twice. */
+/* An operation on 8 lanes, done twice. */
 INLINE __m512i
 Twice(const void *lanes)
 {

@@ -118,8 +118,8 @@ PipeannQueryFor(PipeannStorage storage, const float *query, int dim,
 }
 
 /*
- * Its scale makes a quantised vector's error orthogonal to the vector, so that it errs the
- * less in a product with a query, the nearer that is (storage/bounds.c).
+ * The scale makes a quantised vector's error orthogonal to the vector, so that products err
+ * less the nearer the query is (storage/bounds.c).
  */
 static void
 Quantize(const float *x, PipeannStorage storage, int dim, char *form)

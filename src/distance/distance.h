@@ -32,9 +32,9 @@ typedef float (*PipeannPairFn) (const void *a, const void *b, int dim);
 typedef void (*PipeannToFloatFn) (const void *src, int dim, float *dst);
 
 /*
- * A tile: inner products of so many rows with so many columns at once. Vectors
- * in tiles have a multiple of PIPEANN_TILE_DIM dimensions (those added are
- * zeros), and elements of at most PIPEANN_FIXED_MAX in size.
+ * A tile: inner products of ROWS rows with COLUMNS columns at once. Vectors in
+ * tiles have a multiple of PIPEANN_TILE_DIM dimensions (padded with zeros), and
+ * elements of at most PIPEANN_FIXED_MAX in size.
  */
 #define PIPEANN_TILE_ROWS 12
 #define PIPEANN_TILE_COLUMNS 16
@@ -78,8 +78,8 @@ typedef struct PipeannKernels
 							const uint8 *const *codes, int n, float *out);
 
 	/*
-	 * The same of codes that are bits, of so many bytes, as is the query: by how many
-	 * they differ, or that by the number of ones that either has.
+	 * The same for codes that are bits, and a query of as many bytes: the number of
+	 * bits in which they differ, or that divided by the number of ones that either has.
 	 */
 	void		(*bit_scan) (const void *query, int bytes,
 							 const uint8 *const *codes, int n, bool jaccard,
@@ -156,7 +156,7 @@ typedef struct PipeannKernels
 
 	/*
 	 * The rotation of x[dim] that precedes scalar quantisation, in place, or back
-	 * (sq.h); and a rotated vector in numbers of so many bits. All sets give the
+	 * (sq.h); and a rotated vector in numbers of a given width. All sets give the
 	 * same.
 	 */
 	void		(*rotate) (float *x, int dim, bool back);

@@ -16,7 +16,7 @@
 /* Bits of a dimension's number, and one of a sign. */
 #define PLACE_BITS 11
 
-/* The index of an element; behind the last one that of none. */
+/* The index of an element; a number above all indices behind the last one. */
 static inline int64
 Step(const PipeannSparse *x, int i)
 {
@@ -94,10 +94,10 @@ Mix(uint64 h)
 }
 
 /*
- * x[PIPEANN_SPARSE_DIM] = the projection of a form in so much room: sums of its elements
- * with signs by chance, so that products of two projections are those of the vectors on the
- * average, and as long as the vector is. (It is made of the vector's direction, lest sums
- * overflow.) Of their roots, each with its element's sign, if wanted.
+ * x[PIPEANN_SPARSE_DIM] = the projection of a form in this much room: sums of its elements
+ * with random signs, so that the product of two projections is on average that of the
+ * vectors. It is as long as the vector, and made of its direction, lest sums overflow. If
+ * wanted, roots are projected, each with its element's sign.
  */
 void
 PipeannSparseProject(const void *form, int room, bool roots, float *x)

@@ -27,7 +27,7 @@ typedef struct PipeannSparse
 	const float *values;
 } PipeannSparse;
 
-/* A form in so much room, beyond which it leads nowhere; it has to be aligned. */
+/* A form in this much room, which it is never read beyond; it has to be aligned. */
 static inline PipeannSparse
 PipeannSparseIn(const void *form, int room)
 {
@@ -60,7 +60,7 @@ PipeannSparseWords(const void *form)
 	return 1 + 2 * PipeannSparseOf(form).n;
 }
 
-/* A form of so many words, read from a disk, tells of no more elements than these have. */
+/* Limit a form's number of elements, read from disk, to what this many words hold. */
 static inline void
 PipeannSparseTrim(void *form, Size words)
 {

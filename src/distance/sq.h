@@ -3,12 +3,11 @@
  *		Scalar quantisation of a vector in 12 to 14 bits an element, as far as it is
  *		portable C; private to distance/.
  *
- * A vector is rotated, so that its elements are of like size whichever vector it
- * is: in blocks of SQ_BLOCK elements, their signs are changed at random and the
- * Walsh-Hadamard transform is taken (the first two steps of the fast
- * Johnson-Lindenstrauss transform, Ailon and Chazelle 2006). Rotating all vectors
- * changes no distance and no product. The last block overlaps the one before it if
- * dim is not a multiple of SQ_BLOCK.
+ * A vector is rotated, so that all its elements are about equally large: in blocks of
+ * SQ_BLOCK elements, their signs are changed at random and the Walsh-Hadamard transform
+ * is taken (the first two steps of the fast Johnson-Lindenstrauss transform, Ailon and
+ * Chazelle 2006). Rotating all vectors changes no distance and no product. The last block
+ * overlaps the one before it if dim is not a multiple of SQ_BLOCK.
  *
  * Rotated elements become whole numbers, in units of the scale: the largest
  * element's size by that of the largest number. Eight numbers of b bits are b bytes,
@@ -185,7 +184,7 @@ SqRotateBody(float *x, int dim, bool back)
 	}
 }
 
-/* The size of the largest element; no number if an element is infinite or none. */
+/* The size of the largest element; NaN if an element is infinite or NaN. */
 ALWAYS_INLINE float
 SqMost(const float *x, int dim)
 {

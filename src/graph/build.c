@@ -13,7 +13,7 @@
 #include "graph/leaf.h"
 #include "graph/measure.h"
 
-/* Candidates by chance that each node of a graph with far edges is offered. */
+/* Random candidates that each node of a graph with far edges is offered. */
 #define FAR 4
 
 /* Nodes that one member does at once. */
@@ -69,9 +69,9 @@ OfferPair(const PipeannFixed *f, PipeannReservoirs *r, uint32 a, uint32 b,
  * Add candidates that are far to those of the nodes first .. end - 1. All
  * members call.
  *
- * Candidates by chance, which are far: by edges to these a search comes a long
- * way (Vamana begins with such a graph). Where there are near candidates
- * enough in all directions they find no place.
+ * These are random candidates, which are far away: along edges to them a search
+ * travels far in one step (Vamana begins with such a graph). Where there are enough
+ * near candidates in all directions they are not kept.
  */
 static void
 FindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
@@ -300,8 +300,8 @@ GetCandidates(Space *s, const PipeannReservoirs *r, uint32 node)
 }
 
 /*
- * RobustPrune, and then the nearest of those that it dropped: they take the
- * same room on disk, and recall rises.
+ * RobustPrune, and then the nearest of those that it dropped: the room on disk is
+ * there anyway, and recall rises.
  */
 static void
 MakeList(Space *s, const PipeannReservoirs *r, PipeannGraph *g, uint32 node)
@@ -369,8 +369,8 @@ Medoid(const PipeannFixed *f)
 /* ---------- candidates where the reservoirs do not fit memory ---------- */
 
 /*
- * A leaf offers to reservoirs here and there, and a file does not take that
- * well. So the clusters are gone through in shards, of which the members'
+ * A leaf makes offers to reservoirs at random places, for which files are too slow.
+ * So the clusters are gone through in shards, of which the members'
  * reservoirs fit memory. What these hold in the end goes to logs, one for each
  * range of nodes whose reservoirs fit memory. Then the reservoirs of a range
  * are filled from its logs, and become lists. As neighbouring clusters have
@@ -528,8 +528,8 @@ DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
 }
 
 /*
- * Several steps that are one to those who look on: the leader tells how far that
- * one is, while the team's own progress is put away.
+ * Several steps that are reported as one: the leader reports its progress, and the team's
+ * own progress is switched off.
  */
 static void
 TellJoined(PipeannTeam *team, PipeannTeamProgress progress, uint32 step,

@@ -26,7 +26,7 @@
 #define MAX_SAMPLE 4096
 #define FEW_SAMPLES 256
 
-/* One of so many rows may be farther from the mean than is usual. */
+/* One in this many rows may be farther from the mean than usual. */
 #define FEW_FAR 20
 
 /* Rounds in which mean and usual distance are found. */
@@ -354,15 +354,14 @@ PipeannFixedFree(PipeannTeam *team, PipeannFixed *f)
 #define COLUMNS PIPEANN_TILE_COLUMNS
 
 /*
- * One vector of so many is a leader, but no more than that: what is too large
- * then is cut once more, and costs less in all.
+ * One vector in LEADER_PART is a leader, up to MOST_LEADERS: to cut once more what is
+ * too large then costs less than more leaders.
  */
 #define LEADER_PART 100
 #define MOST_LEADERS 256
 
 /*
- * The most leaders of a set, of vectors of so many dimensions: so many that
- * their panels stay in the processor's caches.
+ * The most leaders of a set: as many as the processor's caches hold the panels of.
  */
 #define MAX_LEADERS 1000
 #define LEADER_BYTES (4 * 1024 * 1024)
@@ -523,7 +522,7 @@ Assign(const Leaders *l, const PipeannFixed *f, const uint32 *ids, uint32 n,
 
 /* ---------- cutting a set ---------- */
 
-/* Each member of a cluster goes to so many parts of it. */
+/* Parts of a cluster that each member goes to. */
 #define SECOND_FANOUT 3
 
 /* Sets smaller than this are put together. */
@@ -690,13 +689,13 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 }
 
 /*
- * Candidates that a leaf finds for a node: so many for places enough for the
- * default ef_construction.
+ * Candidates that a leaf finds for a node whose reservoir has DEFAULT_PLACES, as for the
+ * default ef_construction; in proportion for others.
  */
 #define NEAREST 3
 #define DEFAULT_PLACES 88
 
-/* So few that each is compared with all others. */
+/* Compare each vector with all others: there are few. */
 static void
 CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
 {

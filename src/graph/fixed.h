@@ -25,7 +25,7 @@
 /* Hyperplanes that a sketch has a number for. */
 #define PIPEANN_SKETCH 16
 
-/* Of these, so many tell directions apart (PiPNN: 12 to 14). */
+/* The number of these that tell directions apart (PiPNN: 12 to 14). */
 #define PIPEANN_HASH_BITS 14
 
 /* How vectors become fixed point. */
@@ -185,9 +185,9 @@ PipeannSketchHash(const int16 *a, const int16 *b)
 #define PIPEANN_VERY_NEAR 128
 
 /*
- * The number of a candidate so near: one of nhashes, a power of 2, that no
- * sketch has. By chance, so that a node keeps many of a group of nearly equal
- * ones, and each node of the group others.
+ * The number of a candidate that is so near: a random one of nhashes, a power of 2,
+ * that no sketch has. So a node keeps many of a group of nearly equal ones, and each
+ * node of the group keeps others.
  */
 static inline uint16
 PipeannNearHash(uint32 a, uint32 b, int nhashes)

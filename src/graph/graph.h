@@ -128,7 +128,7 @@ typedef struct PipeannPruneParams
 {
 	float		alpha;
 	int			max_degree;		/* the most to keep */
-	int			forced;			/* so many at the front are always kept */
+	int			forced;			/* number at the front that are always kept */
 	int			fill;			/* fill up to this with the nearest dropped */
 } PipeannPruneParams;
 
@@ -143,7 +143,7 @@ extern PipeannClusters *PipeannClustersNew(PipeannTeam *team,
 										   uint32 *number);
 extern void PipeannClustersFree(PipeannTeam *team, PipeannClusters *clusters);
 
-/* Each vector goes to the clusters of so many leaders. */
+/* Leaders to whose clusters each vector goes. */
 #define PIPEANN_FANOUT 10
 
 /* Bytes that clusters need for each node. */

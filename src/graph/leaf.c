@@ -455,7 +455,7 @@ FindGroups(PipeannLeafSpace *s)
 
 /*
  * Make a ring of each group, but for the link that would close it. A step that
- * is a prime and larger than a leaf comes by all members.
+ * is a prime and larger than a leaf visits all members.
  */
 static void
 NoteRings(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids)

@@ -5,8 +5,8 @@
  *
  * A node's reservoir has places for a fixed number of candidates. Of those
  * with the same hash, which lie in the same direction, it keeps the nearest;
- * of these the nearest that fit. So what it holds at last does not depend on
- * the order in which candidates come, nor on who brings them; and reservoirs
+ * of these the nearest that fit. So what it holds in the end does not depend on the
+ * order in which candidates come, nor on the process that offers them; and reservoirs
  * that saw different candidates can be merged. Ties go to the lower id.
  */
 #ifndef PIPEANN_LEAF_H
@@ -15,13 +15,13 @@
 #include "base/team.h"
 #include "graph/fixed.h"
 
-/* A leaf has at most so many vectors. */
+/* The most vectors of a leaf. */
 #define PIPEANN_LEAF 512
 
 /* The hash of an empty place. */
 #define PIPEANN_NO_HASH PG_UINT16_MAX
 
-/* Places are searched in groups of so many. */
+/* Places that are searched together. */
 #define PIPEANN_RESERVOIR_GROUP 8
 
 typedef struct PipeannReservoirs
@@ -114,7 +114,7 @@ typedef struct PipeannOffer
 	uint16		hash;
 } PipeannOffer;
 
-/* Work space for leaves of one member, whose reservoirs have so many places. */
+/* Work space of one member for leaves, by the number of places of a reservoir. */
 typedef struct PipeannLeafSpace PipeannLeafSpace;
 
 extern void PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r,

@@ -18,7 +18,7 @@
 
 #define PROGRESS_STEP 1024
 
-/* A page leaves so many nodes for later; so many of all pages are kept. */
+/* Nodes that a page leaves for later, and how many of all pages are kept. */
 #define LATER_PER_PAGE 4
 #define MAX_LATER 4096
 

@@ -14,7 +14,7 @@
 #include "base/key.h"
 #include "graph/measure.h"
 
-/* One of so many nearest nodes should lead to a node. */
+/* One of this many nearest nodes should lead to a node. */
 #define NEAREST 10
 
 /* A node has few in-edges if they are at most this part of the degree. */

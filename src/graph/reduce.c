@@ -39,10 +39,9 @@
 #define SEED UINT64_C(0x61786573)
 
 /*
- * The axes must have so much of the variance. One vector in FEW_LOST may
- * have less than so much of its own squared distance from the mean, or be so far
- * from it that fixed point shortens it: a kind of vectors that would not be told
- * apart is not to be lost.
+ * The axes must have this share of the variance. No more than one vector in FEW_LOST may
+ * be lost, so that no kind of vectors is: one that keeps less than LEAST_KEPT of its
+ * squared distance from the mean, or is so far from it that fixed point shortens it.
  */
 #define LEAST_VARIANCE 0.7
 #define LEAST_KEPT 0.5
@@ -56,7 +55,7 @@
 #define BLOCK 16
 
 /*
- * An axis in fixed point has this length. A byte counts so many of a vector's units: one
+ * An axis in fixed point has this length. A byte stands for this many units of a vector: one
  * at the usual distance from the mean (clusters.c) has elements of 500, one beyond four of
  * that is shortened.
  */

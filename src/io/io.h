@@ -68,7 +68,7 @@ PipeannPageUseCount(const PipeannPageUses *uses, uint32 page)
 	return page < uses->npages ? uses->counts[page] : 0;
 }
 
-/* Start the count of a page anew. */
+/* Set the count of a page to zero. */
 static inline void
 PipeannPageResetUseCount(PipeannPageUses *uses, uint32 page)
 {

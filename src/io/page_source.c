@@ -340,7 +340,7 @@ PipeannBufferHas(Relation index, BlockNumber blkno, Buffer buffer)
 	return buffer > 0 && SAME_TAG(GetBufferDescriptor(buffer - 1)->tag, tag);
 }
 
-/* Pin a block for who reads it if it still is in a buffer. */
+/* Pin a block, to read it, if it still is in this buffer. */
 bool
 PipeannPinRecent(Relation index, BlockNumber blkno, Buffer buffer)
 {
@@ -385,9 +385,9 @@ NoteSound(const Resident *resident)
 }
 
 /*
- * Lock a graph page's first block, for who changes it, if it is in shared_buffers; else
- * InvalidBuffer. Where it still is in the buffer where it was seen last the mapping table is
- * not asked, and it is checked unless it was found sound in this buffer before.
+ * Lock a graph page's first block, to change it, if it is in shared_buffers; else return
+ * InvalidBuffer. The buffer where it was seen last is tried before the mapping table. The
+ * page is checked unless it was found sound in that buffer before.
  */
 Buffer
 PipeannLockSeen(Relation index, BlockNumber blkno, PipeannPageUses *table,
@@ -599,7 +599,7 @@ BlockBit(int block)
 
 /*
  * Where pages were seen of indexes that have no table, as they are too small for codes: their
- * searches come by every page each time. Two pages may have one place: a buffer is
+ * searches visit every page each time. Two pages may have the same entry: a buffer is
  * believed only if it has the block.
  */
 #define OWN_SEEN 4096
@@ -895,7 +895,8 @@ SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
 }
 
 /*
- * A page that no search has seen in shared_buffers is not looked up: a search of an index on disk asks for hundreds of pages in this way.
+ * A page that no search has seen in shared_buffers is not looked up: a search of an index on
+ * disk asks for hundreds of pages in this way.
  */
 static PipeannFrame *
 SourceRequestResident(PipeannPageSource *self, uint32 page, int slot)

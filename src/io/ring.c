@@ -287,7 +287,7 @@ PinFile(Relation index, uint32 segment, bool direct)
 	return file;
 }
 
-/* The ring is given up after so many submissions in a row without memory. */
+/* Submissions in a row without memory after which the ring is given up. */
 #define MAX_FAILURES 8
 
 typedef enum RingState
@@ -510,7 +510,7 @@ AwaitCompletion(void)
 }
 
 /*
- * Give the ring up for good, after waiting for the submitted reads. If the
+ * Give the ring up permanently, after waiting for the submitted reads. If the
  * kernel does not let us wait, those reads are lost: it may still write into
  * their buffers.
  */

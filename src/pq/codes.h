@@ -47,7 +47,7 @@ typedef struct PipeannCodes
 {
 	PipeannPq	pq;
 	uint32		ncodes;			/* ids that codes cover */
-	uint32		attr_bytes;		/* of attribute codes, beside the codes */
+	uint32		attr_bytes;		/* bytes of attribute codes, behind the codes */
 	PipeannCodeLoader *loader;	/* NULL: all codes are in memory, in chunks[] */
 	uint8	   *const *chunks;
 	const volatile uint32 *stores;	/* [2] times that codes in memory began and
@@ -154,7 +154,7 @@ typedef struct PipeannCodeColumn
 typedef struct PipeannCodeFilter
 {
 	int			n;
-	double		precision;		/* a guess: of those that pass, so many match */
+	double		precision;		/* guessed share of those that pass that match */
 	PipeannCodeColumn columns[PIPEANN_MAX_CODE_COLUMNS];
 } PipeannCodeFilter;
 
@@ -180,9 +180,9 @@ PipeannColumnPasses(const PipeannCodes *codes, const PipeannCodeColumn *column,
 }
 
 /*
- * Bytes of an attribute code that are written over while they are looked at may be of two
- * codes. So whoever finds that one does not pass asks whether that can be: any were being
- * written at the beginning, or have been since.
+ * Bytes of an attribute code that are overwritten while they are looked at may be of two
+ * codes. So a code that does not pass counts only if no code was being written at the
+ * beginning, or has been since.
  */
 static inline uint32
 PipeannStoresBegun(const PipeannCodes *codes)

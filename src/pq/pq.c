@@ -211,7 +211,7 @@ PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)
 	}
 }
 
-/* Of that Jaccard distance is taken to be as the table is made for. */
+/* The Jaccard distance that a table is made for. */
 #define JACCARD_NEAR 0.5f
 
 /*
@@ -451,7 +451,7 @@ PipeannPqEncodeByTable(const PipeannPq *pq, const float *x, const float *table,
 #define MAX_ITERATIONS 12
 
 /*
- * Of vectors with so many dimensions training takes as long as all of the graph. They
+ * With this many dimensions training takes as long as the whole graph. Such vectors
  * have two iterations on one of PART samples, two on twice as many, and so on, and one on
  * all: the codes err by 1 % more than by twelve on all, in a fifth of the time.
  */

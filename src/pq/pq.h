@@ -37,7 +37,7 @@ typedef struct PipeannPq
 } PipeannPq;
 
 /*
- * In memory codes stand in blocks of so many: first those of the vectors, then the
+ * In memory codes stand in blocks of this many: first those of the vectors, then the
  * first bytes of all attribute codes of the block, the second bytes, and so on. So
  * one byte of all nodes can be gone through without a look at others.
  */

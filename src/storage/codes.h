@@ -73,7 +73,7 @@ PipeannCodebookBytes(const PipeannLayout *l)
 	return mul_size(l->dim, 256 * sizeof(float));
 }
 
-/* Bytes of the histograms of attribute codes: so many for each byte of a code. */
+/* Bytes of the histogram of each byte of an attribute code. */
 #define PIPEANN_HISTOGRAM_BYTES 32768
 
 static inline Size
@@ -82,7 +82,7 @@ PipeannHistogramsBytes(const PipeannLayout *l)
 	return (Size) l->attr_bytes * PIPEANN_HISTOGRAM_BYTES;
 }
 
-/* The number of pages for so many bytes. */
+/* The number of pages for length bytes. */
 static inline uint32
 PipeannPagesOf(Size length)
 {

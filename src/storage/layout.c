@@ -9,7 +9,7 @@
 #include "distance/sparse.h"
 #include "pq/pq.h"
 
-/* A slot holds at least so many heap TIDs, for versions of one row. */
+/* The fewest heap TIDs that a slot has room for: versions of one row. */
 #define MIN_INLINE_TIDS 3
 
 /*
@@ -107,7 +107,7 @@ PipeannLayoutParts(const PipeannLayout *l, const PipeannRowSizes *sizes)
 	return parts;
 }
 
-/* Blocks for all rows, each a node, with so many bytes for rows in a slot. */
+/* Blocks for all rows, each a node, with row_bytes for rows in a slot. */
 static double
 BlocksWith(const PipeannLayout *base, int row_bytes,
 		   const PipeannRowSizes *sizes)
@@ -122,8 +122,8 @@ BlocksWith(const PipeannLayout *base, int row_bytes,
 
 /*
  * The row_bytes with which an index takes the least room: a row that is longer
- * takes slots of its own. There is room for two rows of the average length, so that
- * a new version of a row has room beside the former.
+ * takes slots of its own. There is room for two rows of average length, so that a row
+ * and its next version fit.
  */
 int
 PipeannLayoutRowBytes(const PipeannLayout *l, const PipeannRowSizes *sizes)
@@ -186,9 +186,9 @@ PipeannLayoutRounding(const PipeannLayout *wanted, const PipeannRowSizes *sizes)
 }
 
 /*
- * The storage of so many sparse vectors, of which each would take one of forms[] up to
- * the one for whole vectors: with
- * room for all but one in MOST_LONG. Those of few rows may not be like those to come.
+ * The storage of this many sparse vectors, of which forms[s] would take storage s, up to the
+ * one for whole vectors: with room for all but one in MOST_LONG. Those of few rows may not be
+ * like those to come.
  * Sets *long_bytes to the most bytes of those that it has no room for.
  */
 #define MOST_LONG 20

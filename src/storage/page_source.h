@@ -92,7 +92,7 @@ struct PipeannPageSource
 	void		(*release) (PipeannPageSource *source, PipeannFrame *frame);
 
 	int			in_flight;		/* queued or being read, for this source */
-	int			max_in_flight;	/* with so many, request() waits for one */
+	int			max_in_flight;	/* with this many, request() waits for one */
 	bool		keeps;			/* what is not resident is brought in */
 	PipeannCounters *counters;
 };

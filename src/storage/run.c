@@ -8,7 +8,7 @@
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 
-/* The file grows by N blocks at a time; whoever else wants a block may come between. */
+/* Blocks by which the file grows at a time; others may extend it in between. */
 #define BLOCKS_AT_A_TIME 16
 
 /* Blocks of a run that are asked for before they are read. */

@@ -92,7 +92,7 @@ typedef struct PipeannLayout
 	uint8		storage;		/* PipeannStorage */
 	uint8		type;			/* PipeannType */
 	uint8		metric;			/* PipeannMetric */
-	uint8		attr_bytes;		/* of attribute codes, beside a code */
+	uint8		attr_bytes;		/* bytes of attribute codes, behind a code */
 	uint16		row_bytes;		/* wanted for rows with values; 0: rows have
 								 * none */
 	uint32		slot_size;
@@ -233,7 +233,7 @@ PipeannRowLength(const PipeannLayout *l, const PipeannRow *row)
 		((const PipeannRowOutOfLine *) row)->length : PipeannRowSize(l, row);
 }
 
-/* The first n rows of an area of so many bytes, as far as they are sound. */
+/* The first n rows of an area of `bytes` bytes, as far as they are sound. */
 static inline PipeannRowList
 PipeannRowsOf(const PipeannLayout *l, const void *area, uint32 bytes, uint32 n)
 {
