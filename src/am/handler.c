@@ -324,6 +324,11 @@ InitIoSettings(void)
 							&pipeann_prefetch_rows, 10, 0,
 							PIPEANN_MAX_PREFETCH, PGC_USERSET, GUC_EXPLAIN,
 							NULL, NULL, NULL);
+	DefineCustomBoolVariable("pipeann.hot_pages",
+							 "Whether pages that searches read often come to stay in shared_buffers.",
+							 "A search brings in one page that it read, at most. Off: all reads go past shared_buffers.",
+							 &pipeann_hot_pages, true, PGC_USERSET, GUC_EXPLAIN,
+							 NULL, NULL, NULL);
 	DefineCustomEnumVariable("pipeann.io_method",
 							 "How index pages that are not in shared_buffers are read.",
 							 "auto and io_uring fall back to pread where io_uring is not allowed.",

@@ -154,7 +154,7 @@ VisitNodes(PipeannIndexView *view, uint32 pages, bool dead, TakeNode take,
 	PipeannPageSource *source = PipeannSourceOpen(view->index, l,
 												  &view->meta.places,
 												  view->meta.graph_pages,
-												  &counters);
+												  NULL, &counters);
 	Visit		v = {l, dead, take, arg};
 
 	PipeannVisitPages(source, pages, VisitPage, &v);

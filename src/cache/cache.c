@@ -33,6 +33,13 @@ RootIds(uint32 ids)
 						PG_UINT32_MAX - PIPEANN_CHUNK_NODES + 1);
 }
 
+/* Graph pages of which a root notes where they were seen: an index may grow by this factor. */
+static uint32
+SeenPages(const PipeannMeta *meta)
+{
+	return (uint32) Min(Max((uint64) meta->graph_pages * 2, 1024), PG_UINT32_MAX);
+}
+
 /* Sets what *plan tells of a root; returns its size. */
 static Size
 PlanRoot(const PipeannMeta *meta, PipeannCacheHeader *plan)
@@ -43,8 +50,9 @@ PlanRoot(const PipeannMeta *meta, PipeannCacheHeader *plan)
 	memset(plan, 0, sizeof(*plan));
 	plan->ids = RootIds(PipeannMetaIds(meta));
 	plan->chunk_pages = PipeannChunkPages(l);
-	plan->hints = size;
-	size = CACHELINEALIGN(add_size(size, PipeannHintsSize(meta)));
+	plan->seen = size;
+	size = CACHELINEALIGN(add_size(size, add_size(offsetof(PipeannSeenPages, buffers),
+												  mul_size(SeenPages(meta), sizeof(pg_atomic_uint32)))));
 	plan->centroids = size;
 	size = CACHELINEALIGN(add_size(size, PipeannCodebookBytes(l)));
 	if (PipeannPqHasHalves(l->metric, l->dim))
@@ -70,6 +78,7 @@ InitRoot(PipeannCacheHeader *header, const PipeannCacheHeader *plan, const Pipea
 {
 	pg_atomic_uint64 *chunks = PipeannRootAt(header, plan->chunks);
 	pg_atomic_uint32 *pages = PipeannRootAt(header, plan->pages);
+	PipeannSeenPages *seen = PipeannRootAt(header, plan->seen);
 
 	*header = *plan;
 	pg_atomic_init_u64(&header->complete, 0);
@@ -80,7 +89,9 @@ InitRoot(PipeannCacheHeader *header, const PipeannCacheHeader *plan, const Pipea
 		pg_atomic_init_u64(&chunks[i], PIPEANN_NOWHERE);
 	for (uint32 i = 0; i < PipeannCodePages(&meta->layout, plan->ids); i++)
 		pg_atomic_init_u32(&pages[i], 0);
-	PipeannHintsInit(PipeannRootAt(header, plan->hints), meta);
+	seen->npages = SeenPages(meta);
+	for (uint32 i = 0; i < seen->npages; i++)
+		pg_atomic_init_u32(&seen->buffers[i], InvalidBuffer);
 }
 
 /* ---------- attachments ---------- */
@@ -234,7 +245,7 @@ IsOfCache(Oid relid)
 	dlist_foreach(iter, &attachments)
 		if (dlist_container(PipeannAttachment, node, iter.cur)->relid == relid)
 			return true;
-	for (uint32 i = 0; pipeann_control != NULL && i < pipeann_control->hot.n; i++)
+	for (uint32 i = 0; pipeann_control != NULL && i < pipeann_control->nentries; i++)
 		if (pipeann_control->entries[i].relid == relid)
 			return true;
 	return false;
@@ -429,12 +440,7 @@ SetPointers(PipeannAttachment *attachment)
 	codes->entry_neighbors = entry_graph + count + (count + 1) / 2;
 	codes->entry_codes = (const uint8 *) entry_graph + PipeannEntryCodesOffset(count);
 	model->histograms = PipeannRootAt(header, header->histograms);
-	if (attachment->entry == NULL)
-		return;
-	model->hot.table = PipeannRootAt(header, header->hints);
-	model->hot.sums = &pipeann_control->hot;
-	model->hot.own = &pipeann_control->hot.of[attachment->entry -
-											  pipeann_control->entries];
+	model->seen = PipeannRootAt(header, header->seen);
 }
 
 /*
@@ -935,11 +941,6 @@ PipeannCacheInit(void)
 							"Reserved at server start when pipeann is in shared_preload_libraries.",
 							&pipeann_shared_memory, 128, 0, MAX_KILOBYTES,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable("pipeann.hot_pages",
-							"Part of shared_buffers, in per cent, for index pages that searches want often.",
-							"Searches bring in no more than this, over all pipeann indexes of the server. Zero: none.",
-							&pipeann_hot_pages, 25, 0, 90, PGC_SIGHUP, 0,
-							NULL, NULL, NULL);
 	/* be told of relations that are dropped */
 	CacheRegisterRelcacheCallback(NoteInvalidation, (Datum) 0);
 	if (process_shared_preload_libraries_in_progress)

@@ -17,6 +17,7 @@
 #include "access/xact.h"
 #include "pq/codes.h"
 #include "hints/hints.h"
+#include "io/io.h"
 #include "lib/ilist.h"
 #include "storage/storage.h"
 
@@ -43,7 +44,7 @@ typedef struct PipeannCache
 	PipeannCachePlace place;
 	PipeannCodes codes;
 	const char *histograms;			/* of attribute codes */
-	PipeannHot	hot;			/* without a table if the cache is not shared */
+	PipeannSeenPages *seen;		/* buffers of graph pages */
 	const PipeannRowMap *row_map;	/* of any version, or NULL */
 	TimestampTz no_row_map;		/* when there was no memory for one; or 0 */
 

@@ -34,8 +34,6 @@ static void
 InitControl(PipeannControl *control, uint32 entries)
 {
 	memset(control, 0, PipeannControlSize(entries));
-	control->entries = (PipeannCacheEntry *)
-		((char *) control + PipeannControlSize(entries)) - entries;
 	control->tranche_id = LWLockNewTrancheId();
 	LWLockInitialize(&control->lock, control->tranche_id);
 	PipeannArenaInit(&control->arena, control->tranche_id);
@@ -43,7 +41,8 @@ InitControl(PipeannControl *control, uint32 entries)
 	pg_atomic_init_u64(&control->refused, 0);
 	pg_atomic_init_u64(&control->dropped, 0);
 	pg_atomic_init_u64(&control->reported, 0);
-	PipeannHintsInitShared(&control->hot, entries, &control->stats, control->tranche_id);
+	PipeannStatsInit(&control->stats, control->tranche_id);
+	control->nentries = entries;
 	for (uint32 i = 0; i < entries; i++)
 	{
 		PipeannCacheEntry *entry = &control->entries[i];
@@ -192,7 +191,7 @@ IsAlive(const PipeannCacheEntry *entry)
 static PipeannCacheEntry *
 FindAlive(const PipeannLocator *locator)
 {
-	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
+	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
@@ -205,7 +204,7 @@ FindAlive(const PipeannLocator *locator)
 static PipeannCacheEntry *
 FindFree(void)
 {
-	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
+	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 		if (pipeann_control->entries[i].state == PIPEANN_CACHE_ENTRY_FREE)
 			return &pipeann_control->entries[i];
 	return NULL;
@@ -239,7 +238,7 @@ TakeDoomed(void)
 	PipeannCacheEntry *found = NULL;
 
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	for (uint32 i = 0; i < pipeann_control->hot.n && found == NULL; i++)
+	for (uint32 i = 0; i < pipeann_control->nentries && found == NULL; i++)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
@@ -290,7 +289,6 @@ Reap(void)
 		HOLD_INTERRUPTS();
 		GiveBack(entry);
 		LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-		PipeannHotForget(&pipeann_control->hot, entry - pipeann_control->entries);
 		entry->relid = InvalidOid;
 		entry->generation = 0;
 		entry->root = PIPEANN_NOWHERE;
@@ -377,7 +375,7 @@ FindUnused(TimestampTz before)
 	PipeannCacheEntry *victim = NULL;
 	uint64		oldest = (uint64) before;
 
-	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
+	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
@@ -611,14 +609,14 @@ static uint64
 Share(void)
 {
 	TimestampTz since = Ago(ACTIVE_MS);
-	uint64		share = PipeannArenaLimit() / pipeann_control->hot.n;
+	uint64		share = PipeannArenaLimit() / pipeann_control->nentries;
 
 	for (;;)
 	{
 		uint64		left = PipeannArenaLimit();
 		uint32		n = 0;
 
-		for (uint32 i = 0; i < pipeann_control->hot.n; i++)
+		for (uint32 i = 0; i < pipeann_control->nentries; i++)
 		{
 			PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
@@ -657,7 +655,7 @@ FindFattest(const PipeannCacheEntry *but, uint64 share)
 	PipeannCacheEntry *fattest = NULL;
 	uint64		most = share;
 
-	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
+	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
@@ -735,7 +733,7 @@ PipeannRegistryShrink(void)
 
 	(void) Reap();
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
+	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 		if (IsAlive(&pipeann_control->entries[i]))
 			left += pg_atomic_read_u64(&pipeann_control->entries[i].pages);
 	while (left > PipeannArenaLimit() &&
@@ -788,7 +786,7 @@ PipeannFileIsGone(const PipeannLocator *locator, int backend)
 void
 PipeannRegistrySweep(void)
 {
-	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
+	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 		PipeannLocator locator;
@@ -826,7 +824,7 @@ PipeannReportNoRoom(const char *index)
 		!pg_atomic_compare_exchange_u64(&pipeann_control->reported, &last, now))
 		return;
 	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
-	for (uint32 i = 0; i < pipeann_control->hot.n; i++)
+	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 		if (IsActive(&pipeann_control->entries[i], Ago(ACTIVE_MS)))
 			wanted += pipeann_control->entries[i].wanted;
 	LWLockRelease(&pipeann_control->lock);

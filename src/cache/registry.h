@@ -22,7 +22,7 @@
 #include "storage/condition_variable.h"
 #include "utils/rel.h"
 
-#define PIPEANN_CONTROL_LAYOUT 8	/* count up with any change below */
+#define PIPEANN_CONTROL_LAYOUT 9	/* count up with any change below */
 
 /* Caches that there may be; without preloading the server has little memory for them. */
 #define PIPEANN_FEW_ENTRIES 128
@@ -73,21 +73,19 @@ typedef struct PipeannControl
 	pg_atomic_uint64 dropped;	/* TimestampTz: one was dropped for another */
 	pg_atomic_uint64 reported;	/* TimestampTz: that there is no room */
 	PipeannArena arena;
-	PipeannCacheEntry *entries; /* [hot.n] */
 	PipeannStats stats;
-	PipeannHotSums hot;			/* by the entries' numbers */
+	uint32		nentries;
+	PipeannCacheEntry entries[FLEXIBLE_ARRAY_MEMBER];
 } PipeannControl;
 
 /* Its size, with the entries behind it. */
 static inline Size
 PipeannControlSize(uint32 entries)
 {
-	return MAXALIGN(offsetof(PipeannControl, hot.of) + entries * sizeof(PipeannHotShare)) +
-		entries * sizeof(PipeannCacheEntry);
+	return offsetof(PipeannControl, entries) + entries * sizeof(PipeannCacheEntry);
 }
 
-StaticAssertDecl(sizeof(PipeannControl) + PIPEANN_FEW_ENTRIES *
-				 (sizeof(PipeannHotShare) + sizeof(PipeannCacheEntry)) <= 48 * 1024,
+StaticAssertDecl(sizeof(PipeannControl) + PIPEANN_FEW_ENTRIES * sizeof(PipeannCacheEntry) <= 48 * 1024,
 				 "control struct may not fit a server that did not preload us");
 
 /*
@@ -108,7 +106,7 @@ typedef struct PipeannCacheHeader
 	uint32		ids;			/* that there are chunks[] and pages[] for: a
 								 * multiple of PIPEANN_CHUNK_NODES */
 	uint64		chunk_pages;	/* memory of a chunk */
-	Size		hints;
+	Size		seen;			/* PipeannSeenPages */
 	Size		centroids;
 	Size		halves;			/* of these in half precision, or 0 */
 	Size		histograms;		/* of attribute codes */

@@ -1,7 +1,7 @@
 /*
  * hints.h
- *		What backends leave in shared memory for each other's searches: pages
- *		used often, maps of rows, counters.
+ *		What backends leave in shared memory for each other's searches: maps of rows,
+ *		counters.
  *
  * All of it is hints: without them answers are the same, and slower. They are
  * data structures in memory that their owner gives; the cache of an index has
@@ -13,41 +13,12 @@
 #include "base/base.h"
 
 #include "access/genam.h"
-#include "io/io.h"
 #include "port/atomics.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 #include "storage/storage.h"
+#include "storage/page_source.h"
 #include "utils/timestamp.h"
-
-/* GUC pipeann.hot_pages, in per cent of shared_buffers. */
-extern int	pipeann_hot_pages;
-
-/* Of one hot table, by its number. */
-typedef struct PipeannHotShare
-{
-	pg_atomic_uint32 blocks;	/* kept in shared_buffers */
-	pg_atomic_uint32 epoch;		/* how often the table was struck off */
-	pg_atomic_uint64 last_search;	/* TimestampTz; 0: none */
-} PipeannHotShare;
-
-/* Of all hot tables of the server; changed by atomic operations only. */
-typedef struct PipeannHotSums
-{
-	pg_atomic_uint32 blocks;	/* kept by all of them */
-	pg_atomic_uint32 share;		/* a table may keep so many at the limit */
-	pg_atomic_uint64 asked;		/* TimestampTz: one with less was refused */
-	uint32		n;				/* tables that there may be */
-	PipeannHotShare of[FLEXIBLE_ARRAY_MEMBER];
-} PipeannHotSums;
-
-/* The hot pages of an index, as a backend sees them. */
-typedef struct PipeannHot
-{
-	PipeannPageUses *table;		/* NULL: there are none */
-	PipeannHotSums *sums;
-	PipeannHotShare *own;
-} PipeannHot;
 
 #define PIPEANN_MAX_STATS 128
 
@@ -146,32 +117,8 @@ PipeannRowMapPublish(PipeannRowMap *map, uint32 removals)
 	pg_atomic_write_u64(&map->version, (uint64) map->count << 32 | removals);
 }
 
-/* Blocks of shared_buffers that searches may fill. */
-static inline uint64
-PipeannHotLimit(void)
-{
-	return (uint64) NBuffers * pipeann_hot_pages / 100;
-}
-
-/* hints.c */
-extern Size PipeannHintsSize(const PipeannMeta *meta);
-extern void PipeannHintsInit(PipeannPageUses *hot, const PipeannMeta *meta);
-extern void PipeannHintsInitShared(PipeannHotSums *sums, uint32 n, PipeannStats *stats,
-								   int tranche_id);
-extern void PipeannHotForget(PipeannHotSums *sums, int number);
-extern void PipeannHotBringInWanted(Relation index,
-									const PipeannLayout *layout,
-									const PipeannPlaces *places,
-									const PipeannHot *hot,
-									PipeannSearchUses *uses);
-extern void PipeannHotBringInPage(Relation index,
-								  const PipeannLayout *layout,
-								  const PipeannPlaces *places,
-								  const PipeannHot *hot, uint32 page);
-extern uint32 PipeannHotCountPages(Relation index,
-								   const PipeannLayout *layout,
-								   const PipeannPlaces *places,
-								   const PipeannHot *hot);
+/* stats.c */
+extern void PipeannStatsInit(PipeannStats *stats, int tranche_id);
 extern void PipeannStatsAdd(PipeannStats *stats, Relation index,
 							const PipeannCounters *counters);
 extern int	PipeannStatsCollect(PipeannStats *stats, PipeannIndexStats **sums);

@@ -203,7 +203,7 @@ LockGiven(const PipeannIndexView *view, uint32 page)
 {
 	BlockNumber blkno = PipeannViewBlock(view, page);
 	Buffer		buffer = PipeannLockSeen(view->index, blkno,
-										 PipeannViewUses(view), page,
+										 PipeannViewSeen(view), page,
 										 BUFFER_LOCK_EXCLUSIVE);
 
 	return BufferIsValid(buffer) ? buffer :

@@ -44,7 +44,7 @@ PipeannLockGraphPage(const PipeannIndexView *view, uint32 page, int lockmode,
 {
 	BlockNumber blkno = PipeannViewBlock(view, page);
 	Buffer		buffer = PipeannLockSeen(view->index, blkno,
-										 PipeannViewUses(view), page, lockmode);
+										 PipeannViewSeen(view), page, lockmode);
 
 	if (BufferIsValid(buffer) && !PageIsNew(BufferGetPage(buffer)))
 		return buffer;

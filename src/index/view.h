@@ -36,24 +36,18 @@ PipeannViewPages(const PipeannIndexView *view)
 }
 
 /* In which buffers its graph pages were seen last, and found sound; NULL if nobody notes it. */
-static inline PipeannPageUses *
-PipeannViewUses(const PipeannIndexView *view)
+static inline PipeannSeenPages *
+PipeannViewSeen(const PipeannIndexView *view)
 {
-	return view->cache == NULL ? NULL : view->cache->hot.table;
+	return view->cache == NULL ? NULL : view->cache->seen;
 }
 
-/*
- * A source of its graph pages, as long as the view stays as it is. It counts no uses.
- */
+/* A source of its graph pages, as long as the view stays as it is. */
 static inline PipeannPageSource *
 PipeannViewSource(const PipeannIndexView *view, PipeannCounters *counters)
 {
-	PipeannPageSource *source = PipeannSourceOpen(view->index, &view->meta.layout,
-												  &view->meta.places, view->meta.graph_pages,
-												  counters);
-
-	PipeannSourceUses(source)->table = PipeannViewUses(view);
-	return source;
+	return PipeannSourceOpen(view->index, &view->meta.layout, &view->meta.places,
+							 view->meta.graph_pages, PipeannViewSeen(view), counters);
 }
 
 /* view.c */

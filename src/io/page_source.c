@@ -220,41 +220,6 @@ TrimFrames(void)
 	}
 }
 
-/* ---------- how often pages are used ---------- */
-
-/* Pages with fewer recent uses are not brought into shared_buffers. */
-#define FEWEST_USES 2
-
-/* Count a use by a search. hit: the page was resident. */
-static void
-CountUse(PipeannSearchUses *uses, uint32 page, bool hit)
-{
-	uint8		count;
-	int			at;
-
-	if (!uses->counting)
-		return;
-	count = PipeannPageCountUse(uses->table, page);
-	uses->count++;
-	if (hit || count < FEWEST_USES ||
-		!PipeannPartHasPage(&uses->parts, uses->own_part, page))
-		return;
-
-	/* pages are sorted by count, largest first */
-	at = uses->nwanted;
-	if (at < PIPEANN_HOT_PER_SEARCH)
-		uses->nwanted++;
-	else if (count <= uses->counts[--at])
-		return;
-	for (; at > 0 && uses->counts[at - 1] < count; at--)
-	{
-		uses->pages[at] = uses->pages[at - 1];
-		uses->counts[at] = uses->counts[at - 1];
-	}
-	uses->pages[at] = page;
-	uses->counts[at] = count;
-}
-
 /*
  * Pages that are in shared_buffers, and reads through it. The buffer mapping table is not
  * meant for extensions, but there is no other way to ask whether a block is resident
@@ -390,12 +355,10 @@ NoteSound(const Resident *resident)
  * page is checked unless it was found sound in that buffer before.
  */
 Buffer
-PipeannLockSeen(Relation index, BlockNumber blkno, PipeannPageUses *table,
+PipeannLockSeen(Relation index, BlockNumber blkno, PipeannSeenPages *seen,
 				uint32 page, int lockmode)
 {
-	Resident	resident = {
-		.seen = table == NULL ? NULL : PipeannPageLastSeen(table, page)
-	};
+	Resident	resident = {.seen = PipeannPageLastSeen(seen, page)};
 
 	if (resident.seen == NULL || !PinResident(index, blkno, &resident))
 		return InvalidBuffer;
@@ -412,13 +375,6 @@ PipeannLockSeen(Relation index, BlockNumber blkno, PipeannPageUses *table,
 		NoteSound(&resident);
 	}
 	return resident.buffer;
-}
-
-/* Whether a block is in shared_buffers. */
-bool
-PipeannIsResident(Relation index, BlockNumber blkno)
-{
-	return LookUpBlock(index, blkno) != InvalidBuffer;
 }
 
 /*
@@ -494,77 +450,6 @@ CopyThroughBuffer(Relation index, BlockNumber blkno, char *dst)
 		pgBufferUsage.local_blks_read;
 }
 
-#if PG_VERSION_NUM < 170000
-/*
- * Like InvalidateBuffer() in bufmgr.c, but for clean buffers only, and without
- * waiting.
- */
-static void
-EvictBuffer(Buffer buffer, const BufferTag *tag)
-{
-	BufferDesc *desc = GetBufferDescriptor(buffer - 1);
-	BufferTag	copy = *tag;
-	uint32		hash = BufTableHashCode(&copy);
-	LWLock	   *lock = BufMappingPartitionLock(hash);
-	uint32		state;
-
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	state = LockBufHdr(desc);
-	if (!SAME_TAG(desc->tag, *tag) || BUF_STATE_GET_REFCOUNT(state) != 0 ||
-		!(state & BM_VALID) || (state & (BM_DIRTY | BM_IO_IN_PROGRESS)))
-	{
-		UnlockBufHdr(desc, state);
-		LWLockRelease(lock);
-		return;
-	}
-#if PG_VERSION_NUM >= 160000
-	ClearBufferTag(&desc->tag);
-#else
-	CLEAR_BUFFERTAG(desc->tag);
-#endif
-	state &= ~(BUF_FLAG_MASK | BUF_USAGECOUNT_MASK);
-	UnlockBufHdr(desc, state);
-	BufTableDelete(&copy, hash);
-	LWLockRelease(lock);
-	StrategyFreeBuffer(desc);
-}
-#else
-/*
- * If the buffer was taken for another page meanwhile, that page is evicted, and
- * read again when it is needed.
- */
-static void
-EvictBuffer(Buffer buffer, const BufferTag *tag)
-{
-	uint32		state =
-		pg_atomic_read_u32(&GetBufferDescriptor(buffer - 1)->state);
-
-	(void) tag;
-	if (state & BM_DIRTY)
-		return;
-#if PG_VERSION_NUM >= 180000
-	{
-		bool		flushed;
-
-		(void) EvictUnpinnedBuffer(buffer, &flushed);
-	}
-#else
-	(void) EvictUnpinnedBuffer(buffer);
-#endif
-}
-#endif
-
-/* Free a block's buffer if it is clean and not pinned. */
-void
-PipeannEvictResident(Relation index, BlockNumber blkno)
-{
-	Buffer		buffer = LookUpBlock(index, blkno);
-	BufferTag	tag = BlockTag(index, blkno);
-
-	if (buffer != InvalidBuffer)
-		EvictBuffer(buffer, &tag);
-}
-
 typedef struct Source
 {
 	PipeannPageSource source;	/* first: what the search sees */
@@ -574,7 +459,7 @@ typedef struct Source
 	uint32		graph_pages;	/* given out when it was opened; maybe more now */
 	PipeannReadOwner owner;
 	dlist_head	frames;			/* the frames that the search holds */
-	PipeannSearchUses uses;
+	PipeannSeenPages *seen;		/* or NULL */
 	bool		closed;
 	MemoryContextCallback callback;
 } Source;
@@ -607,16 +492,9 @@ BlockBit(int block)
 static pg_atomic_uint32 own_seen[OWN_SEEN];
 
 static inline pg_atomic_uint32 *
-LastSeen(Source *source, uint32 page)
-{
-	return source->uses.table == NULL ? NULL :
-		PipeannPageLastSeen(source->uses.table, page);
-}
-
-static inline pg_atomic_uint32 *
 LastSeenOrOwn(Source *source, uint32 page)
 {
-	pg_atomic_uint32 *seen = LastSeen(source, page);
+	pg_atomic_uint32 *seen = PipeannPageLastSeen(source->seen, page);
 
 	return seen != NULL ? seen :
 		&own_seen[(RelationGetRelid(source->index) * UINT32_C(0x9E3779B1) + page) % OWN_SEEN];
@@ -703,7 +581,7 @@ CopyResidentPage(Source *source, BufferedFrame *frame, int slot)
 
 	for (int i = 0; i < blocks; i++)
 		if (i < copied ||
-			(i > copied && PipeannIsResident(source->index, frame->blkno + i)))
+			(i > copied && LookUpBlock(source->index, frame->blkno + i) != InvalidBuffer))
 			frame->resident |= BlockBit(i);
 	return false;
 }
@@ -714,7 +592,6 @@ FinishHit(Source *source, BufferedFrame *frame)
 	int			slot = frame->frame.slot;
 
 	source->source.counters->page_hits++;
-	CountUse(&source->uses, frame->frame.page, true);
 	(void) MakeReady(source, frame, true);
 	frame->frame.slot = slot;
 	return &frame->frame;
@@ -856,6 +733,15 @@ DropFrame(BufferedFrame *frame)
 		FreeFrame(frame);
 }
 
+/*
+ * One in this many reads tells what is brought into shared_buffers after the search, at most
+ * one page each: so pages come in as they are read often, and PostgreSQL's clock forgets those
+ * that are not used again.
+ */
+#define READS_PER_WANTED 8
+
+bool		pipeann_hot_pages = true;
+
 static PipeannFrame *
 SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 {
@@ -874,7 +760,9 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 				   source->layout->node_pages))
 		return ReadThroughBuffers(source, frame);
 	CountRead(source);
-	CountUse(&source->uses, page, false);
+	if (self->wanted == PIPEANN_INVALID_ID &&
+		(pg_prng_uint32(&pg_global_prng_state) & (READS_PER_WANTED - 1)) == 0)
+		self->wanted = page;
 	frame->frame.hit = false;
 	frame->frame.nodes = NULL;
 	frame->frame.state = PIPEANN_FRAME_IN_FLIGHT;
@@ -887,7 +775,7 @@ SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
 {
 	Source	   *source = (Source *) self;
 	const PipeannLayout *l = source->layout;
-	const pg_atomic_uint32 *seen = LastSeen(source, page);
+	const pg_atomic_uint32 *seen = PipeannPageLastSeen(source->seen, page);
 
 	if (seen != NULL && slot != PIPEANN_ALL_SLOTS && l->node_pages == 1)
 		PrefetchResident(seen, PIPEANN_CONTENTS_OFFSET +
@@ -902,7 +790,7 @@ static PipeannFrame *
 SourceRequestResident(PipeannPageSource *self, uint32 page, int slot)
 {
 	Source	   *source = (Source *) self;
-	pg_atomic_uint32 *seen = LastSeen(source, page);
+	pg_atomic_uint32 *seen = PipeannPageLastSeen(source->seen, page);
 	BufferedFrame *frame;
 
 	if (seen != NULL && pg_atomic_read_u32(seen) == InvalidBuffer)
@@ -984,7 +872,7 @@ CloseSource(void *arg)
 PipeannPageSource *
 PipeannSourceOpen(Relation index, const PipeannLayout *layout,
 				  const PipeannPlaces *places, uint32 graph_pages,
-				  PipeannCounters *counters)
+				  PipeannSeenPages *seen, PipeannCounters *counters)
 {
 	Source	   *source = palloc0(sizeof(Source));
 
@@ -996,11 +884,13 @@ PipeannSourceOpen(Relation index, const PipeannLayout *layout,
 	source->source.next = SourceNext;
 	source->source.release = SourceRelease;
 	source->source.max_in_flight = PIPEANN_MAX_IN_FLIGHT;
+	source->source.wanted = PIPEANN_INVALID_ID;
 	source->source.counters = counters;
 	source->index = index;
 	source->layout = layout;
 	source->places = *places;
 	source->graph_pages = graph_pages;
+	source->seen = seen;
 	dlist_init(&source->owner.done);
 	source->owner.in_flight = &source->source.in_flight;
 	dlist_init(&source->frames);
@@ -1021,14 +911,24 @@ PipeannSourceClose(PipeannPageSource *source)
 	CloseSource(source);
 }
 
-/*
- * The uses of pages by the source's search. A table that the caller sets there
- * must outlive the source.
- */
-PipeannSearchUses *
-PipeannSourceUses(PipeannPageSource *source)
+/* Read a page into shared_buffers, if it has been written. */
+void
+PipeannSourceBringIn(PipeannPageSource *self, uint32 page)
 {
-	return &((Source *) source)->uses;
+	Source	   *source = (Source *) self;
+	BlockNumber blkno = PipeannGraphBlock(&source->places, source->layout, page);
+	pg_atomic_uint32 *seen = PipeannPageLastSeen(source->seen, page);
+
+	if (RelationGetNumberOfBlocks(source->index) < blkno + source->layout->node_pages)
+		return;
+	for (int i = 0; i < source->layout->node_pages; i++)
+	{
+		Buffer		buffer = ReadBuffer(source->index, blkno + i);
+
+		if (i == 0 && seen != NULL && !BufferIsLocal(buffer))
+			pg_atomic_write_u32(seen, (uint32) buffer);
+		ReleaseBuffer(buffer);
+	}
 }
 
 #define PROFILE_IN_FLIGHT 8

@@ -709,15 +709,8 @@ RowsWanted(const PipeannScanContext *heeds)
 		Max((double) limit->count + limit->offset, 1);
 }
 
-/* Which pages are to be counted, and may be brought into shared_buffers. */
-static void
-CountUses(const PipeannIndexView *view, PipeannSearchUses *uses)
-{
-	uses->table = view->cache->hot.table;
-	uses->counting = uses->table != NULL && pipeann_hot_pages > 0;
-	uses->parts = PipeannOwnParts(&view->meta);
-	uses->own_part = (uint32) pipeann_part - 1;
-}
+/* An index without codes, of which each search wants all, stays in shared_buffers if it is not more than this part of them. */
+#define KEPT_PART 4
 
 /* Open the index, and begin a search by the scan's keys. */
 static void
@@ -734,14 +727,9 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	state->is_void = state->filter != NULL && state->filter->is_void;
 	state->exact = palloc(mul_size(PipeannFloats(l->storage, l->dim),
 								   sizeof(float)));
-	state->source = PipeannSourceOpen(scan->indexRelation, l, &state->view.meta.places,
-									  state->view.meta.graph_pages,
-									  &state->counters);
-	/* all of it is wanted by each search */
-	state->source->keeps = state->view.cache == NULL &&
-		(uint64) PipeannViewPages(&state->view) * l->node_pages <= PipeannHotLimit();
-	if (state->view.cache != NULL)
-		CountUses(&state->view, PipeannSourceUses(state->source));
+	state->source = PipeannViewSource(&state->view, &state->counters);
+	state->source->keeps = state->view.cache == NULL && pipeann_hot_pages &&
+		(uint64) PipeannViewPages(&state->view) * l->node_pages <= (uint64) NBuffers / KEPT_PART;
 	params.max_pages = (uint32)
 		Min(pipeann_scan_mem_multiplier * work_mem * 1024.0 /
 			((double) l->node_pages * BLCKSZ), (double) PG_INT32_MAX);
@@ -824,13 +812,14 @@ ResetScan(PipeannScan *state)
 }
 
 /*
- * What one scan leaves to the next: pages often used, and the number of rows that were
+ * What one scan leaves to the next: a page that was read, and the number of rows that were
  * wanted, which a session remembers until the index's relcache entry is made anew.
  */
 static void
 LeaveToNext(const PipeannScan *state)
 {
 	Relation	index = state->view.index;
+	PipeannParts parts = PipeannOwnParts(&state->view.meta);
 
 	if (state->heeds.step == NULL)
 	{
@@ -839,10 +828,9 @@ LeaveToNext(const PipeannScan *state)
 		*(int *) index->rd_amcache =
 			(int) Min((uint64) state->looked_at, PIPEANN_MAX_PREFETCH);
 	}
-	if (state->view.cache != NULL)
-		PipeannHotBringInWanted(index, &state->view.meta.layout,
-								&state->view.meta.places, &state->view.cache->hot,
-								PipeannSourceUses(state->source));
+	if (pipeann_hot_pages && state->source->wanted != PIPEANN_INVALID_ID &&
+		PipeannPartHasPage(&parts, (uint32) pipeann_part - 1, state->source->wanted))
+		PipeannSourceBringIn(state->source, state->source->wanted);
 }
 
 void

@@ -77,6 +77,23 @@ MemoryBytes(const PipeannIndexView *view)
 		(int64) PipeannCacheMemory(&view->meta, &megabytes);
 }
 
+/* Graph pages that are in the buffers in which they were seen last. */
+static int64
+CountResident(const PipeannIndexView *view)
+{
+	int64		count = 0;
+
+	for (uint32 page = 0; page < view->meta.graph_pages; page++)
+	{
+		pg_atomic_uint32 *seen = PipeannPageLastSeen(PipeannViewSeen(view), page);
+
+		count += seen != NULL &&
+			PipeannBufferHas(view->index, PipeannViewBlock(view, page),
+							 (Buffer) (pg_atomic_read_u32(seen) & ~PIPEANN_SEEN_SOUND));
+	}
+	return count;
+}
+
 /* pipeann_index_info(regclass): one row about an index. Loads nothing. */
 Datum
 pipeann_index_info(PG_FUNCTION_ARGS)
@@ -124,10 +141,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = BoolGetDatum(PipeannIsOutgrown(meta));
 	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_REPAIRING) != 0);
 	values[n++] = CStringGetTextDatum(PipeannDegreeText(meta));
-	values[n++] = Int64GetDatum(view.cache == NULL ? 0 :
-								PipeannHotCountPages(index, &meta->layout,
-													 &view.meta.places,
-													 &view.cache->hot));
+	values[n++] = Int64GetDatum(CountResident(&view));
 	nulls[n] = nulls[n + 1] = meta->built.processes == 0;
 	values[n++] = Int32GetDatum((int32) meta->built.processes);
 	values[n++] = BuildPhases(&meta->built);

@@ -2,9 +2,7 @@
  * prewarm.c
  *		pipeann_prewarm(): loads an index's codes and hottest pages into memory.
  *
- * If not all graph pages fit, the pages that searches used most of late go
- * first or, if too few of these are known (the server has just started), those
- * to which most edges lead.
+ * If not all graph pages fit, those to which most edges lead go first.
  */
 #include "postgres.h"
 
@@ -69,23 +67,6 @@ RankByEdges(const PipeannIndexView *view, Ranking *ranking)
 	PipeannSourceClose(source);
 }
 
-/* Rank pages by their uses. False if too few pages have been used. */
-static bool
-RankByUse(const PipeannIndexView *view, Ranking *ranking, uint32 room)
-{
-	PipeannPageUses *uses;
-	uint32		known = 0;
-
-	if (view->cache == NULL || view->cache->hot.table == NULL)
-		return false;
-	uses = view->cache->hot.table;
-	for (uint32 i = 0; i < ranking->npages; i++)
-		known += PipeannPageUseCount(uses, i) > 0;
-	for (uint32 i = 0; i < ranking->npages && known >= room; i++)
-		ranking->ranks[i] -= PipeannPageUseCount(uses, i) * ONE_WEIGHT;
-	return known >= room;
-}
-
 static int
 CompareRanks(const void *a, const void *b)
 {
@@ -117,7 +98,7 @@ ChoosePages(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 	}
 	if (ranking->npages == own && own <= room)
 		return own;
-	if (own > room && !RankByUse(view, ranking, room))
+	if (own > room)
 		RankByEdges(view, ranking);
 	room = Min(room, own);
 	for (uint32 i = 0; i < ranking->npages; i++)
@@ -155,6 +136,8 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 {
 	Relation	index;
 	PipeannIndexView view;
+	PipeannCounters counters = {0};
+	PipeannPageSource *source;
 	Ranking		ranking;
 	int			node_pages;
 	int64		room;
@@ -173,13 +156,13 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	ranking.npages = PipeannViewPages(&view);
 	pages = ChoosePages(&view, &ranking,
 						(uint32) Min(room / node_pages, PG_UINT32_MAX));
+	source = PipeannViewSource(&view, &counters);
 	for (uint32 i = 0; i < pages; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		PipeannHotBringInPage(index, ranking.layout, &view.meta.places,
-							  view.cache == NULL ? NULL : &view.cache->hot,
-							  (uint32) ranking.ranks[i]);
+		PipeannSourceBringIn(source, (uint32) ranking.ranks[i]);
 	}
+	PipeannSourceClose(source);
 	pfree(ranking.ranks);
 	if (view.cache != NULL)
 		PipeannCacheRelease(view.cache);

@@ -94,6 +94,8 @@ struct PipeannPageSource
 	int			in_flight;		/* queued or being read, for this source */
 	int			max_in_flight;	/* with this many, request() waits for one */
 	bool		keeps;			/* what is not resident is brought in */
+	uint32		wanted;			/* a page that was read, to be brought in, or
+								 * PIPEANN_INVALID_ID */
 	PipeannCounters *counters;
 };
 

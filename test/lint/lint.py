@@ -46,10 +46,10 @@ MOST_README, MOST_COLUMNS = 150, 100
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 47941,
-    "functions of pipeann.so that are not static": 489,
+    "lines of src/*/*.[ch]": 47235,
+    "functions of pipeann.so that are not static": 481,
     "headers of src/": 68,
-    "words of src/README": 9355,
+    "words of src/README": 9272,
     "fields of PipeannSearch": 55,
     "fields of PipeannScan": 36,
     "fields of PipeannMeta": 28,
