@@ -24,18 +24,6 @@
 /* ---------- columns ---------- */
 
 /*
- * PostgreSQL's own functions take for equal what has the same bytes, under whatever
- * deterministic collation. So they are called with C, which stays as it is when a
- * collation's order changes. Others may do anything with a collation.
- */
-static Oid
-CollationFor(Oid function, Oid collation)
-{
-	return OidIsValid(collation) && function < FirstGenbkiObjectId ?
-		C_COLLATION_OID : collation;
-}
-
-/*
  * Choose what compares the values of a column, by its type (elements' type of arrays)
  * and operator class.
  *
@@ -59,7 +47,13 @@ ChooseOrder(PipeannAttributes *a, PipeannAttribute *attribute, Oid type)
 							   a->index->rd_opcintype[attribute->position],
 							   order))
 		return false;
-	order->collation = CollationFor(order->function, collation);
+	/*
+	 * PostgreSQL's own functions take for equal what has the same bytes, under whatever
+	 * deterministic collation. So they are called with C, which stays as it is when a
+	 * collation's order changes. Others may do anything with a collation.
+	 */
+	order->collation = OidIsValid(collation) && order->function < FirstGenbkiObjectId ?
+		C_COLLATION_OID : collation;
 	return true;
 }
 

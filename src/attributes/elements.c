@@ -187,21 +187,6 @@ SampleOf(PipeannAttribute *attribute, const PipeannSamples *samples)
 
 /* ---------- what is best ---------- */
 
-/* The number of rows with so many elements that have no bit of their own. */
-static void
-CountOthers(const Sample *s, uint32 own, uint32 *rows_with)
-{
-	uint32	   *others = palloc0(mul_size(s->rows, sizeof(uint32)));
-
-	for (uint32 i = own; i < s->n; i++)
-		for (uint32 j = 0; j < s->counted[i].rows; j++)
-			others[(uint32) s->pairs[s->counted[i].first + j]]++;
-	memset(rows_with, 0, (MOST_COUNTED + 1) * sizeof(uint32));
-	for (uint32 i = 0; i < s->rows; i++)
-		rows_with[Min(others[i], MOST_COUNTED)]++;
-	pfree(others);
-}
-
 /* The share of rows that have all bits of an element that they do not have. */
 static double
 ShareInVain(const Sample *s, const uint32 *rows_with, uint32 bits,
@@ -221,8 +206,16 @@ static void
 TryOwn(const Sample *s, uint32 own, Choice *best)
 {
 	uint32		rows_with[MOST_COUNTED + 1];
+	uint32	   *others = palloc0(mul_size(s->rows, sizeof(uint32)));
 
-	CountOthers(s, own, rows_with);
+	/* count rows by their elements that have no bit of their own */
+	for (uint32 i = own; i < s->n; i++)
+		for (uint32 j = 0; j < s->counted[i].rows; j++)
+			others[(uint32) s->pairs[s->counted[i].first + j]]++;
+	memset(rows_with, 0, (MOST_COUNTED + 1) * sizeof(uint32));
+	for (uint32 i = 0; i < s->rows; i++)
+		rows_with[Min(others[i], MOST_COUNTED)]++;
+	pfree(others);
 	for (uint32 hashes = 1; hashes <= MOST_HASHES; hashes++)
 	{
 		double		in_vain = ShareInVain(s, rows_with,

@@ -531,23 +531,6 @@ AddCodes(uint8 *bits, uint32 from, uint32 to)
 	}
 }
 
-/* Add the codes that pass a condition. */
-static void
-AddPassing(const PipeannAttributes *a, const PipeannAttribute *attribute,
-		   const PipeannCondition *condition, uint8 *bits)
-{
-	Numbers    *numbers = palloc(mul_size(Max(condition->narguments, 1),
-										  sizeof(Numbers)));
-	int			n = NumbersOf(a, attribute, condition, numbers);
-
-	AddCodes(bits, 1, MostMixed(attribute));
-	for (int i = 0; i < n; i++)
-		if (numbers[i].from <= numbers[i].to)
-			AddCodes(bits, CodeOf(attribute, numbers[i].from),
-					 CodeOf(attribute, numbers[i].to));
-	pfree(numbers);
-}
-
 /* The set of codes that pass all conditions. Where nothing was written is no row. */
 static void
 FillSet(const PipeannAttributes *a, const PipeannAttribute *attribute,
@@ -561,8 +544,17 @@ FillSet(const PipeannAttributes *a, const PipeannAttribute *attribute,
 	all[0] &= ~1;
 	for (int i = 0; i < n; i++)
 	{
+		Numbers    *numbers = palloc(mul_size(Max(conditions[i].narguments, 1),
+											  sizeof(Numbers)));
+		int			count = NumbersOf(a, attribute, &conditions[i], numbers);
+
 		memset(one, 0, size);
-		AddPassing(a, attribute, &conditions[i], one);
+		AddCodes(one, 1, MostMixed(attribute));
+		for (int j = 0; j < count; j++)
+			if (numbers[j].from <= numbers[j].to)
+				AddCodes(one, CodeOf(attribute, numbers[j].from),
+						 CodeOf(attribute, numbers[j].to));
+		pfree(numbers);
 		for (Size j = 0; j < size; j++)
 			all[j] &= one[j];
 	}
@@ -574,25 +566,6 @@ FillSet(const PipeannAttributes *a, const PipeannAttribute *attribute,
 		column->second = all;
 		PipeannCodeColumnFill(column);
 	}
-}
-
-/* The same of two bytes as a range, if each condition is met by one. */
-static void
-FillRange(const PipeannAttributes *a, const PipeannAttribute *attribute,
-		  const PipeannCondition *conditions, int n, PipeannCodeColumn *column)
-{
-	Numbers		all = {.from = 0,.to = MOST_WIDE};
-
-	for (int i = 0; i < n; i++)
-	{
-		Numbers		one;
-
-		(void) NumbersOf(a, attribute, &conditions[i], &one);
-		all.from = Max(all.from, one.from);
-		all.to = Min(all.to, one.to);
-	}
-	column->from = all.from > all.to ? NO_CODE : CodeOf(attribute, all.from);
-	column->to = all.from > all.to ? NO_CODE : CodeOf(attribute, all.to);
 }
 
 /* Of nodes with several values those pass that may have one that a condition names. */
@@ -642,7 +615,21 @@ Pass(const PipeannAttributes *a, PipeannAttribute *attribute,
 	column = PipeannAddTest(filter, attribute, 0);
 	column->width = Min(attribute->width, 2);
 	if (most == 1 && column->width == 2)
-		FillRange(a, attribute, conditions, n, column);
+	{
+		Numbers		all = {.from = 0,.to = MOST_WIDE};
+
+		/* each condition is met by one range */
+		for (int i = 0; i < n; i++)
+		{
+			Numbers		one;
+
+			(void) NumbersOf(a, attribute, &conditions[i], &one);
+			all.from = Max(all.from, one.from);
+			all.to = Min(all.to, one.to);
+		}
+		column->from = all.from > all.to ? NO_CODE : CodeOf(attribute, all.from);
+		column->to = all.from > all.to ? NO_CODE : CodeOf(attribute, all.to);
+	}
 	else
 		FillSet(a, attribute, conditions, n, column);
 	for (int i = 0; i < n && SetBytes(attribute) > 0; i++)

@@ -238,18 +238,6 @@ MakeFile(PipeannShares *s, Allocation *a)
 	Map(a, file, number);
 }
 
-static void
-AllocAlone(PipeannShares *s, Allocation *a, bool work)
-{
-	if (Fits(s, a->size, work))
-		a->at = PipeannAllocZero(a->size);
-	else
-	{
-		NoticeLimit(s);
-		MakeFile(s, a);
-	}
-}
-
 /* The leader makes a segment if it may, else a file. */
 static void
 Make(PipeannShares *s, Allocation *a, bool work, bool segment)
@@ -321,22 +309,6 @@ Exchange(PipeannTeam *team, PipeannShares *s, Allocation *a, bool work,
 	PipeannTeamMeet(team);
 }
 
-static void
-AllocTogether(PipeannTeam *team, PipeannShares *s, Allocation *a, bool work)
-{
-	Exchange(team, s, a, work, true);
-	if (s->share[s->turn].refused)
-	{
-		if (a->segment != NULL)
-			dsm_detach(a->segment);
-		a->segment = NULL;
-		Exchange(team, s, a, work, false);
-	}
-	/* the mapping is this transaction's, so that an error ends it */
-	if (a->segment != NULL)
-		dsm_unpin_mapping(a->segment);
-}
-
 /* ---------- the team's callbacks ---------- */
 
 static void
@@ -365,9 +337,26 @@ Share(PipeannTeam *team, Size size, bool work)
 
 	a->size = Max(size, 1);
 	if (team->members > 1)
-		AllocTogether(team, s, a, work);
+	{
+		Exchange(team, s, a, work, true);
+		if (s->share[s->turn].refused)
+		{
+			if (a->segment != NULL)
+				dsm_detach(a->segment);
+			a->segment = NULL;
+			Exchange(team, s, a, work, false);
+		}
+		/* the mapping is this transaction's, so that an error ends it */
+		if (a->segment != NULL)
+			dsm_unpin_mapping(a->segment);
+	}
+	else if (Fits(s, a->size, work))
+		a->at = PipeannAllocZero(a->size);
 	else
-		AllocAlone(s, a, work);
+	{
+		NoticeLimit(s);
+		MakeFile(s, a);
+	}
 	a->counted = !a->mapped && a->size > SMALL ? a->size : 0;
 	s->used += a->counted;
 	s->live = lappend(s->live, a);
@@ -514,22 +503,6 @@ DeleteOwnFiles(void *arg)
 	RESUME_INTERRUPTS();
 }
 
-/*
- * A file set without a segment of shared memory is not deleted when the
- * transaction ends, so the memory context sees to it.
- */
-static void
-MakeOwnFiles(PipeannParallel *p)
-{
-	p->own_files = palloc0(sizeof(PipeannOwnFiles));
-	FileSetInit(&p->own_files->set);
-	p->own_files->callback.func = DeleteOwnFiles;
-	p->own_files->callback.arg = &p->own_files->set;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext,
-									   &p->own_files->callback);
-	SetShares(p, &p->own_files->set, NULL);
-}
-
 /* ---------- the leader ---------- */
 
 /*
@@ -592,24 +565,6 @@ InitializeScan(PipeannParallel *p)
 {
 	table_parallelscan_initialize(p->heap, p->scan, p->snapshot);
 	p->nblocks = RelationGetNumberOfBlocks(p->heap);
-}
-
-static void
-Estimate(const PipeannParallel *p, Size scan)
-{
-	shm_toc_estimator *e = &p->context->estimator;
-	int			n = p->context->nworkers;
-
-	shm_toc_estimate_chunk(e, sizeof(PipeannParallelShared));
-	shm_toc_estimate_chunk(e, scan);
-	shm_toc_estimate_chunk(e, mul_size(sizeof(BufferUsage), n));
-	shm_toc_estimate_chunk(e, mul_size(sizeof(WalUsage), n));
-	shm_toc_estimate_keys(e, 4);
-	if (debug_query_string != NULL)
-	{
-		shm_toc_estimate_chunk(e, strlen(debug_query_string) + 1);
-		shm_toc_estimate_keys(e, 1);
-	}
 }
 
 /* Its segment is moved out of the attempt's resources. */
@@ -681,13 +636,24 @@ Launch(PipeannParallel *p, int workers)
 {
 	char		error[256] = "too many dynamic shared memory segments";
 	Size		scan;
+	shm_toc_estimator *e;
 
 	EnterParallelMode();
 	p->context = CreateParallelContext("pipeann", "PipeannParallelWorker",
 									   workers);
 	TakeSnapshot(p);
 	scan = table_parallelscan_estimate(p->heap, p->snapshot);
-	Estimate(p, scan);
+	e = &p->context->estimator;
+	shm_toc_estimate_chunk(e, sizeof(PipeannParallelShared));
+	shm_toc_estimate_chunk(e, scan);
+	shm_toc_estimate_chunk(e, mul_size(sizeof(BufferUsage), p->context->nworkers));
+	shm_toc_estimate_chunk(e, mul_size(sizeof(WalUsage), p->context->nworkers));
+	shm_toc_estimate_keys(e, 4);
+	if (debug_query_string != NULL)
+	{
+		shm_toc_estimate_chunk(e, strlen(debug_query_string) + 1);
+		shm_toc_estimate_keys(e, 1);
+	}
 	if (!PipeannAttempt(InitializeContext, p->context, error, sizeof(error)) ||
 		p->context->seg == NULL)
 	{
@@ -727,7 +693,14 @@ PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
 	p->index_info = index_info;
 	if (workers == 0 || !Launch(p, workers))
 	{
-		MakeOwnFiles(p);
+		/* no segment of shared memory deletes the files when the transaction ends */
+		p->own_files = palloc0(sizeof(PipeannOwnFiles));
+		FileSetInit(&p->own_files->set);
+		p->own_files->callback.func = DeleteOwnFiles;
+		p->own_files->callback.arg = &p->own_files->set;
+		MemoryContextRegisterResetCallback(CurrentMemoryContext,
+										   &p->own_files->callback);
+		SetShares(p, &p->own_files->set, NULL);
 		TakeSnapshot(p);
 		p->scan = palloc(table_parallelscan_estimate(heap, p->snapshot));
 		InitializeScan(p);
@@ -768,19 +741,6 @@ PipeannParallelEnd(PipeannParallel *p)
 
 /* ---------- a worker ---------- */
 
-static void
-OpenRelations(PipeannParallel *p)
-{
-	bool		concurrent = p->shared->concurrent;
-
-	p->heap = table_open(p->shared->heap,
-						 concurrent ? ShareUpdateExclusiveLock : ShareLock);
-	p->index = index_open(p->shared->index,
-						  concurrent ? RowExclusiveLock : AccessExclusiveLock);
-	p->index_info = BuildIndexInfo(p->index);
-	p->index_info->ii_Concurrent = concurrent;
-}
-
 /*
  * Join the team as a worker: open the relations, and wait for the team to begin.
  */
@@ -788,6 +748,7 @@ void
 PipeannParallelJoin(PipeannParallel *p, dsm_segment *seg, shm_toc *toc)
 {
 	char	   *query = shm_toc_lookup(toc, KEY_QUERY, true);
+	bool		concurrent;
 
 	memset(p, 0, sizeof(*p));
 	p->shared = shm_toc_lookup(toc, KEY_SHARED, false);
@@ -798,7 +759,13 @@ PipeannParallelJoin(PipeannParallel *p, dsm_segment *seg, shm_toc *toc)
 	debug_query_string = query;
 	pgstat_report_activity(STATE_RUNNING, query);
 	SharedFileSetAttach(&p->shared->files, seg);
-	OpenRelations(p);
+	concurrent = p->shared->concurrent;
+	p->heap = table_open(p->shared->heap,
+						 concurrent ? ShareUpdateExclusiveLock : ShareLock);
+	p->index = index_open(p->shared->index,
+						  concurrent ? RowExclusiveLock : AccessExclusiveLock);
+	p->index_info = BuildIndexInfo(p->index);
+	p->index_info->ii_Concurrent = concurrent;
 
 	ConditionVariablePrepareToSleep(&p->shared->begun);
 	while (pg_atomic_read_u32(&p->shared->members) == 0)

@@ -26,21 +26,6 @@ PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run)
 	team->steps++;
 }
 
-/*
- * Wait until all items of the step are done.
- *
- * The counter of the next step is set back before the meeting: the step that
- * used it last is over for everybody.
- */
-static void
-End(PipeannTeam *team)
-{
-	if (PipeannTeamLeads(team))
-		__atomic_store_n(&team->shared->next[1 - team->step], 0,
-						 __ATOMIC_RELAXED);
-	PipeannTeamMeet(team);
-}
-
 /* Take the next run of items. False when all of them are done. */
 bool
 PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
@@ -50,7 +35,11 @@ PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
 							   __ATOMIC_RELAXED);
 	if (*from >= team->n)
 	{
-		End(team);
+		/* the step that used the next one's counter last is over for everybody */
+		if (PipeannTeamLeads(team))
+			__atomic_store_n(&team->shared->next[1 - team->step], 0,
+							 __ATOMIC_RELAXED);
+		PipeannTeamMeet(team);
 		return false;
 	}
 	*to = Min(*from + team->run, team->n);

@@ -514,15 +514,6 @@ HasOldTransactions(void)
 						PIPEANN_MINUTE, PIPEANN_MINUTE)) != NIL;
 }
 
-static void
-Pause(void)
-{
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 LOOK_PAUSE_MS, PG_WAIT_EXTENSION);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
 /* Settings as in an autovacuum worker: those of a database or role cannot end it. */
 static void
 Set(void)
@@ -574,7 +565,10 @@ PipeannReindexWorker(Datum database)
 		}
 		else
 		{
-			Pause();
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 LOOK_PAUSE_MS, PG_WAIT_EXTENSION);
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
 			looks++;
 		}
 		MemoryContextReset(PortalContext);

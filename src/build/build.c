@@ -144,23 +144,6 @@ FormOf(Spool *s, const float *x, double norm)
 	return as_int8 && !negative_zero ? PIPEANN_INT8 : s->source.whole;
 }
 
-/*
- * An error if x[dim] does not fit a storage that the user chose, which is kept; half
- * precision rounds, integers do not.
- */
-static void
-RequireFit(PipeannStorage storage, const float *x, int dim)
-{
-	if (storage == PIPEANN_STORAGE_AUTO || PipeannIsRounding(storage) ||
-		PipeannVectorFits(x, storage, dim))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-			 errmsg("vector does not fit the index's storage"),
-			 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
-			 errhint("Use storage = auto or float4.")));
-}
-
 static void
 Count(Spool *s, const ItemPointerData *tid, Size bytes, Size row)
 {
@@ -196,8 +179,16 @@ SpoolAdd(Spool *s, Datum *values, bool *isnull, const ItemPointerData *tid)
 
 	if (indexable)
 	{
-		if (s->source.wanted != s->source.whole)
-			RequireFit(s->source.wanted, x, s->source.dim);
+		/* a storage that the user chose is kept; half precision rounds, integers do not */
+		if (s->source.wanted != s->source.whole &&
+			s->source.wanted != PIPEANN_STORAGE_AUTO &&
+			!PipeannIsRounding(s->source.wanted) &&
+			!PipeannVectorFits(x, s->source.wanted, s->source.dim))
+			ereport(ERROR,
+					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+					 errmsg("vector does not fit the index's storage"),
+					 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
+					 errhint("Use storage = auto or float4.")));
 		row.form = FormOf(s, x, row.norm);
 		bytes = PipeannVectorBytes(row.form, s->source.dim);
 		s->stats.max_norm = Max(s->stats.max_norm, row.norm);
@@ -283,39 +274,38 @@ ReadSpool(PipeannRowSource *source, PipeannTakeRow take, void *arg)
 	pfree(x);
 }
 
-static void
-Merge(SpoolStats *into, const SpoolStats *from)
-{
-	into->rows += from->rows;
-	into->bytes += from->bytes;
-	into->heap_tuples += from->heap_tuples;
-	into->broken_hot_chain |= from->broken_hot_chain;
-	into->left_out |= from->left_out;
-	into->negative_zeros |= from->negative_zeros;
-	into->max_norm = Max(into->max_norm, from->max_norm);
-	into->sizes.rows += from->sizes.rows;
-	into->sizes.bytes += from->sizes.bytes;
-	for (int i = 0; i < PIPEANN_ROW_CLASSES; i++)
-		into->sizes.count[i] += from->sizes.count[i];
-	for (int i = 0; i < PIPEANN_NUM_STORAGE; i++)
-	{
-		into->fits[i] &= from->fits[i];
-		into->forms[i] += from->forms[i];
-	}
-}
-
 /* After the scan: stats and starts become those of all. All members call. */
 static void
 SpoolFinish(PipeannTeam *team, Spool *s)
 {
 	SpoolStats *all = PipeannTeamArray(team, SpoolStats, team->members);
+	SpoolStats *stats = &s->stats;
 	PipeannRowSource *source = &s->source;
 
 	all[team->member] = s->stats;
 	PipeannTeamMeet(team);
 	s->stats = all[0];
 	for (int i = 1; i < team->members; i++)
-		Merge(&s->stats, &all[i]);
+	{
+		const SpoolStats *other = &all[i];
+
+		stats->rows += other->rows;
+		stats->bytes += other->bytes;
+		stats->heap_tuples += other->heap_tuples;
+		stats->broken_hot_chain |= other->broken_hot_chain;
+		stats->left_out |= other->left_out;
+		stats->negative_zeros |= other->negative_zeros;
+		stats->max_norm = Max(stats->max_norm, other->max_norm);
+		stats->sizes.rows += other->sizes.rows;
+		stats->sizes.bytes += other->sizes.bytes;
+		for (int j = 0; j < PIPEANN_ROW_CLASSES; j++)
+			stats->sizes.count[j] += other->sizes.count[j];
+		for (int j = 0; j < PIPEANN_NUM_STORAGE; j++)
+		{
+			stats->fits[j] &= other->fits[j];
+			stats->forms[j] += other->forms[j];
+		}
+	}
 	PipeannTeamFree(team, all);
 	if (s->stats.rows >= PG_UINT32_MAX / 4)
 		TooManyRows();

@@ -86,26 +86,6 @@ PipeannChooseWidths(Relation index, const PipeannNodes *nodes,
 														 SampledNodes(nodes), widths));
 }
 
-/* The attribute code of one node, of all its rows. */
-static void
-NodeAttributes(PipeannAttributes *a, const PipeannNodes *nodes,
-					  uint32 node, uint8 *code)
-{
-	uint32		dup = nodes->dup_heads[node];
-
-	PipeannAttributesEncode(a, node,
-							PipeannNodeRow(nodes, node, PIPEANN_INVALID_ID),
-							code);
-	for (; dup != PIPEANN_INVALID_ID; dup = nodes->dups[dup].next)
-	{
-		uint8		other[PIPEANN_MAX_ATTRIBUTE_BYTES];
-
-		PipeannAttributesEncode(a, node, PipeannNodeRow(nodes, node, dup),
-								other);
-		PipeannAttributesMerge(a, other, code);
-	}
-}
-
 /* Put those of ids first .. first + n - 1 in a code page; nothing if a is NULL. */
 static void
 EncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
@@ -119,10 +99,21 @@ EncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
 	for (int i = 0; i < n; i++)
 	{
 		uint32		node = nodes->node_of_id[first + i];
+		uint32		dup;
 
 		if (node == PIPEANN_INVALID_ID)
 			continue;
-		NodeAttributes(a, nodes, node, code);
+		PipeannAttributesEncode(a, node,
+								PipeannNodeRow(nodes, node, PIPEANN_INVALID_ID),
+								code);
+		for (dup = nodes->dup_heads[node]; dup != PIPEANN_INVALID_ID; dup = nodes->dups[dup].next)
+		{
+			uint8		other[PIPEANN_MAX_ATTRIBUTE_BYTES];
+
+			PipeannAttributesEncode(a, node, PipeannNodeRow(nodes, node, dup),
+									other);
+			PipeannAttributesMerge(a, other, code);
+		}
 		for (uint32 j = 0; j < l->attr_bytes; j++)
 			out[PipeannPlaneOffset(l, j) + i] = code[j];
 	}
@@ -172,25 +163,6 @@ CodingError(const PipeannPq *pq, const float *x, uint32 n)
 
 /* ---------- codebook and histograms ---------- */
 
-/* Move count of n samples, evenly spaced, to the end. */
-static void
-MoveSamples(float *samples, uint32 n, int dim, uint32 count)
-{
-	Size		size = mul_size(dim, sizeof(float));
-	float	   *row = palloc(size);
-
-	for (uint32 i = 0; i < count; i++)
-	{
-		float	   *from = samples + (Size) ((uint64) i * n / count) * dim;
-		float	   *to = samples + (Size) (n - 1 - i) * dim;
-
-		memcpy(row, from, size);
-		memcpy(from, to, size);
-		memcpy(to, row, size);
-	}
-	pfree(row);
-}
-
 /*
  * Centroids trained on x[n][dim], which are put in another order. The error is that of
  * samples that were not trained on, since the error of later vectors is compared with it.
@@ -204,7 +176,22 @@ TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 											 PipeannPqCentroidCount(dim));
 
 	if (PipeannTeamLeads(team))
-		MoveSamples(x, n, dim, aside);
+	{
+		Size		size = mul_size(dim, sizeof(float));
+		float	   *row = palloc(size);
+
+		/* those set aside, evenly spaced, go to the end */
+		for (uint32 i = 0; i < aside; i++)
+		{
+			float	   *from = x + (Size) ((uint64) i * n / aside) * dim;
+			float	   *to = x + (Size) (n - 1 - i) * dim;
+
+			memcpy(row, from, size);
+			memcpy(from, to, size);
+			memcpy(to, row, size);
+		}
+		pfree(row);
+	}
 	PipeannTeamMeet(team);
 	if (k->pq.bits)
 	{
@@ -300,13 +287,6 @@ PipeannCodebookWrite(const PipeannCoding *k)
 /* Pages of codes that a build has in memory at a time. */
 #define CODE_BATCH 2048
 
-/* What members encode with: memory of their own, and what they share. */
-typedef struct CodeWork
-{
-	float	   *x;				/* [ENCODE_BLOCK][dim] */
-	uint8	   *payloads;		/* shared: of a batch of pages */
-} CodeWork;
-
 /*
  * Fill a code page with the codes of ids first .. first + n - 1. Nodes are encoded in
  * blocks; places without a node have the codes of others in between, and are made
@@ -337,28 +317,6 @@ EncodePage(const PipeannPq *pq, const PipeannNodes *nodes, float *x, uint32 firs
 	}
 }
 
-/* Make pages first .. first + n - 1. */
-static void
-EncodePages(PipeannTeam *team, const PipeannCoding *k,
-			const PipeannNodes *nodes, const CodeWork *work, uint32 first,
-			uint32 n)
-{
-	uint32		per_page = PipeannCodesPerPage(&k->layout);
-
-	PipeannTeamRuns(team, from, to, n, CODE_RUN)
-		for (uint32 page = first + from; page < first + to; page++)
-		{
-			uint32		id = page * per_page;
-			int			count = Min(per_page, nodes->ids - id);
-			uint8	   *payload = work->payloads +
-				(Size) (page - first) * PIPEANN_PAYLOAD;
-
-			EncodePage(&k->pq, nodes, work->x, id, count, payload);
-			EncodeAttributes(k->attributes, &k->layout, nodes, id,
-									count, payload);
-		}
-}
-
 void
 PipeannCodePagesWrite(const PipeannCoding *k, uint32 first,
 					  const uint8 *payloads, uint32 n)
@@ -376,26 +334,36 @@ void
 PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
 				  const PipeannNodes *nodes)
 {
+	uint32		per_page = PipeannCodesPerPage(&k->layout);
 	uint32		pages = PipeannCodePages(&k->layout, nodes->ids);
 	uint32		batch = Min(pages, k->wal ? CODE_RUN : CODE_BATCH);
-	CodeWork	work = {
-		.x = PipeannArray(float, mul_size(k->layout.dim, ENCODE_BLOCK)),
-		.payloads = PipeannTeamAlloc(team, mul_size(batch, PIPEANN_PAYLOAD))
-	};
+	float	   *x = PipeannArray(float, mul_size(k->layout.dim, ENCODE_BLOCK));
+	uint8	   *payloads = PipeannTeamAlloc(team, mul_size(batch, PIPEANN_PAYLOAD));
 
 	for (uint32 first = 0; first < pages; first += batch)
 	{
 		uint32		n = Min(pages - first, batch);
 
-		EncodePages(team, k, nodes, &work, first, n);
+		PipeannTeamRuns(team, from, to, n, CODE_RUN)
+			for (uint32 page = first + from; page < first + to; page++)
+			{
+				uint32		id = page * per_page;
+				int			count = Min(per_page, nodes->ids - id);
+				uint8	   *payload = payloads +
+					(Size) (page - first) * PIPEANN_PAYLOAD;
+
+				EncodePage(&k->pq, nodes, x, id, count, payload);
+				EncodeAttributes(k->attributes, &k->layout, nodes, id, count,
+								 payload);
+			}
 		if (PipeannTeamLeads(team))
-			PipeannCodePagesWrite(k, first, work.payloads, n);
+			PipeannCodePagesWrite(k, first, payloads, n);
 		PipeannTeamMeet(team);
 	}
 	k->code_pages = pages;
 	PipeannTeamMeet(team);
-	PipeannTeamFree(team, work.payloads);
-	pfree(work.x);
+	PipeannTeamFree(team, payloads);
+	pfree(x);
 }
 
 /* Of the team: samples, subvectors compared, subvectors, batches of pages. */

@@ -137,12 +137,6 @@ LongBytes(const char *form)
 	return form == NULL ? 0 : PipeannSparseWords(form) * sizeof(int32);
 }
 
-static uint32
-LongParts(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
-{
-	return PipeannPartsOf(l, LongBytes(PipeannNodeLong(nodes, node)));
-}
-
 /*
  * The number of overflow slots of a node: first those with rows, then the parts
  * of long rows, then those of a long vector.
@@ -152,7 +146,8 @@ ExtSlotsOf(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 {
 	RowWalk		all = AllRows(l, nodes, node);
 
-	return all.ext_slots + all.parts + LongParts(l, nodes, node);
+	return all.ext_slots + all.parts +
+		PipeannPartsOf(l, LongBytes(PipeannNodeLong(nodes, node)));
 }
 
 /* Add a row, or what stands in its place if its parts begin with first_part. */
@@ -375,17 +370,6 @@ WriteParts(GraphWriter *w, const void *data, Size left)
 }
 
 static void
-WriteLongRows(GraphWriter *w, uint32 node)
-{
-	RowWalk		walk = BeginRows(w->layout, w->nodes, node);
-	const PipeannRow *row;
-
-	while ((row = NextRow(&walk)) != NULL)
-		if (PipeannRowIsLong(w->layout, row))
-			WriteParts(w, row, PipeannRowSize(w->layout, row));
-}
-
-static void
 WriteExtPages(GraphWriter *w)
 {
 	const PipeannNodes *nodes = w->nodes;
@@ -401,7 +385,14 @@ WriteExtPages(GraphWriter *w)
 		if (nodes->dup_heads[node] != PIPEANN_INVALID_ID)
 			WriteExtRows(w, id, node);
 		if (nodes->values != NULL)
-			WriteLongRows(w, node);
+		{
+			RowWalk		walk = BeginRows(w->layout, nodes, node);
+			const PipeannRow *row;
+
+			while ((row = NextRow(&walk)) != NULL)
+				if (PipeannRowIsLong(w->layout, row))
+					WriteParts(w, row, PipeannRowSize(w->layout, row));
+		}
 		WriteParts(w, PipeannNodeLong(nodes, node),
 				   LongBytes(PipeannNodeLong(nodes, node)));
 	}

@@ -323,21 +323,6 @@ EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 	PipeannCodePut(l, (char *) r->payload, id % PipeannCodesPerPage(l), code);
 }
 
-static void
-EncodeNodes(Retraining *r)
-{
-	const PipeannLayout *l = &r->view.meta.layout;
-
-	r->payload = palloc0(PIPEANN_PAYLOAD);
-	r->code = palloc0(PipeannCodeBytes(l));
-	VisitNodes(&r->view, r->pages, true, EncodeNode, r);
-	/* none of a former generation is left, behind the last node either */
-	do
-		FlushCodes(r);
-	while (r->code_page < PipeannCodePages(l, r->pages * l->slots_per_page));
-	r->coding.code_pages = r->code_page;
-}
-
 /* ---------- the whole ---------- */
 
 /*
@@ -371,23 +356,14 @@ Announce(Retraining *r)
 	PipeannMetaEnd(&update);
 }
 
-/* Name the new generation in the metapage. */
-static void
-Publish(Retraining *r)
-{
-	PipeannMetaUpdate update;
-
-	PipeannMetaBegin(r->view.index, &update);
-	PipeannCodingPublish(&r->coding, update.meta, update.meta->nodes);
-	PipeannMetaEnd(&update);
-}
-
 /* Make the next generation, with inserts kept out. */
 static void
 MakeGeneration(Retraining *r)
 {
 	PipeannIndexView *view = &r->view;
 	const PipeannMeta *meta = &view->meta;
+	const PipeannLayout *l = &meta->layout;
+	PipeannMetaUpdate update;
 
 	PipeannCodingBegin(&r->coding, view->index, meta, &meta->layout,
 					   meta->generation + 1);
@@ -403,12 +379,21 @@ MakeGeneration(Retraining *r)
 	Announce(r);
 	PIPEANN_PAUSE("retrain-announced");
 	PipeannCodebookWrite(&r->coding);
-	EncodeNodes(r);
+	r->payload = palloc0(PIPEANN_PAYLOAD);
+	r->code = palloc0(PipeannCodeBytes(l));
+	VisitNodes(view, r->pages, true, EncodeNode, r);
+	/* none of a former generation is left, behind the last node either */
+	do
+		FlushCodes(r);
+	while (r->code_page < PipeannCodePages(l, r->pages * l->slots_per_page));
+	r->coding.code_pages = r->code_page;
 	r->entries.near = r->entries.vectors;
 	PipeannEntryWrite(PipeannTeamAlone(), &r->coding, &r->entries, NULL,
 					  r->entries.vectors.n);
 	PIPEANN_PAUSE("retrain-written");
-	Publish(r);
+	PipeannMetaBegin(view->index, &update);
+	PipeannCodingPublish(&r->coding, update.meta, update.meta->nodes);
+	PipeannMetaEnd(&update);
 }
 
 /*

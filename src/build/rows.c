@@ -207,21 +207,6 @@ FindSlot(Table *t, uint32 row)
 	return at;
 }
 
-static void
-GrowTable(Table *t)
-{
-	uint32	   *former = t->slots;
-	uint32		size = t->size;
-
-	t->size = size * 2;
-	t->slots = PipeannArray(uint32, t->size);
-	memset(t->slots, 0xFF, mul_size(t->size, sizeof(uint32)));
-	for (uint32 i = 0; i < size; i++)
-		if (former[i] != PIPEANN_INVALID_ID)
-			t->slots[FindSlot(t, former[i])] = former[i];
-	pfree(former);
-}
-
 /*
  * Find equal vectors among the rows of one part. Returns the most twins of a
  * vector; ends early beyond MOST_TWINS, which make it slow.
@@ -250,7 +235,18 @@ FindEqualOfPart(PipeannRows *rows, uint32 part, uint32 parts)
 		}
 		t.slots[at] = row;
 		if (++t.used > t.size / 2)
-			GrowTable(&t);
+		{
+			uint32	   *former = t.slots;
+			uint32		size = t.size;
+
+			t.size = size * 2;
+			t.slots = PipeannArray(uint32, t.size);
+			memset(t.slots, 0xFF, mul_size(t.size, sizeof(uint32)));
+			for (uint32 i = 0; i < size; i++)
+				if (former[i] != PIPEANN_INVALID_ID)
+					t.slots[FindSlot(&t, former[i])] = former[i];
+			pfree(former);
+		}
 	}
 	pfree(t.slots);
 	return t.twins;

@@ -172,32 +172,6 @@ AllocFrame(int node_pages)
 	return frame;
 }
 
-/*
- * Give a frame whose read was lost another buffer, which is never freed. The old one
- * stays where it is, for the kernel to write to.
- */
-static void
-ReplaceBuffer(BufferedFrame *frame)
-{
-	Size		size = frame->slab->set->frame_size;
-	char	   *buffer = MemoryContextAllocHuge(frame_context,
-												add_size(size, BUFFER_ALIGN));
-
-	frame->slab->leaked = true;
-	frame->buffer = (char *) TYPEALIGN(BUFFER_ALIGN, buffer);
-	frame->read.lost = false;
-}
-
-static void
-FreeSlab(Slab *slab)
-{
-	for (int i = 0; i < slab->nframes; i++)
-		dlist_delete(&slab->frames[i].node);
-	dlist_delete(&slab->node);
-	free_bytes -= slab->nframes * slab->set->frame_size;
-	pfree(slab);
-}
-
 /* Free what exceeds the memory that a backend keeps between scans. */
 static void
 TrimFrames(void)
@@ -215,7 +189,13 @@ TrimFrames(void)
 
 			if (slab->nfree == slab->nframes && !slab->leaked &&
 				free_bytes > KEEP_BYTES)
-				FreeSlab(slab);
+			{
+				for (int i = 0; i < slab->nframes; i++)
+					dlist_delete(&slab->frames[i].node);
+				dlist_delete(&slab->node);
+				free_bytes -= slab->nframes * slab->set->frame_size;
+				pfree(slab);
+			}
 		}
 	}
 }
@@ -517,28 +497,6 @@ MakeReady(Source *source, BufferedFrame *frame, bool hit)
 }
 
 /*
- * In a cluster without checksums an error of the disk may be in a page that was copied,
- * so it is verified when it is first seen in a buffer. Errors are reported of the page
- * itself, not of the copy.
- */
-static void
-VerifyResident(Source *source, const Resident *resident, char *page,
-			   BlockNumber blkno)
-{
-	if (!resident->sound &&
-		!(DataChecksumsEnabled() && PipeannPageIsKind(page, PIPEANN_GRAPH)) &&
-		!PipeannPageIsValid(page, blkno, PIPEANN_GRAPH))
-	{
-		(void) CopyThroughBuffer(source->index, blkno, page);
-		source->source.counters->retries++;
-		ereport(LOG,
-				(errmsg("index \"%s\": the copy of block %u was not sound and was made again",
-						RelationGetRelationName(source->index), blkno)));
-	}
-	NoteSound(resident);
-}
-
-/*
  * Copy a block from shared_buffers; of a page that is one block only the given
  * slot, or all of them, unless the block has to be verified first. A search finds the
  * same in both cases. No lock is held while the block is verified. PostgreSQL's
@@ -551,15 +509,32 @@ CopyBlock(Source *source, BufferedFrame *frame, int block, int slot)
 	bool		some = slot != PIPEANN_ALL_SLOTS && l->node_pages == 1;
 	Size		length = l->node_pages > 1 ? 0 :
 		(some ? 1 : l->slots_per_page) * l->slot_size;
+	BlockNumber blkno = frame->blkno + block;
+	char	   *page = FrameBlock(frame, block);
 	Resident	resident;
 
 	resident.seen = block > 0 ? NULL : LastSeenOrOwn(source, frame->frame.page);
-	if (!CopyResident(source->index, frame->blkno + block, &resident,
+	if (!CopyResident(source->index, blkno, &resident,
 					  PIPEANN_CONTENTS_OFFSET + (some ? (Size) slot * l->slot_size : 0),
-					  length, FrameBlock(frame, block)))
+					  length, page))
 		return false;
-	VerifyResident(source, &resident, FrameBlock(frame, block),
-				   frame->blkno + block);
+
+	/*
+	 * In a cluster without checksums an error of the disk may be in a page that was
+	 * copied, so it is verified when it is first seen in a buffer. Errors are reported of
+	 * the page itself, not of the copy.
+	 */
+	if (!resident.sound &&
+		!(DataChecksumsEnabled() && PipeannPageIsKind(page, PIPEANN_GRAPH)) &&
+		!PipeannPageIsValid(page, blkno, PIPEANN_GRAPH))
+	{
+		(void) CopyThroughBuffer(source->index, blkno, page);
+		source->source.counters->retries++;
+		ereport(LOG,
+				(errmsg("index \"%s\": the copy of block %u was not sound and was made again",
+						RelationGetRelationName(source->index), blkno)));
+	}
+	NoteSound(&resident);
 	frame->frame.slot = some ? slot : PIPEANN_ALL_SLOTS;
 	return true;
 }
@@ -690,7 +665,16 @@ FinishRead(Source *source, BufferedFrame *frame)
 	bool		retry = false;
 
 	if (read->lost)
-		ReplaceBuffer(frame);
+	{
+		char	   *buffer =
+			MemoryContextAllocHuge(frame_context,
+								   add_size(frame->slab->set->frame_size, BUFFER_ALIGN));
+
+		/* another buffer, never freed: the kernel may write to the old one */
+		frame->slab->leaked = true;
+		frame->buffer = (char *) TYPEALIGN(BUFFER_ALIGN, buffer);
+		read->lost = false;
+	}
 
 	for (int i = 0; i < source->layout->node_pages; i++)
 	{

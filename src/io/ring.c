@@ -66,18 +66,6 @@ FileChain(const PipeannLocator *locator, uint32 segment)
 						murmurhash32(segment)) % NUM_CHAINS;
 }
 
-/* Take an entry out of its chain. */
-static void
-UnlinkFile(PipeannFile *file)
-{
-	int		   *link = &chains[FileChain(&file->locator, file->segment)];
-	int			entry = file - files;
-
-	while (*link != entry)
-		link = &files[*link].next;
-	*link = file->next;
-}
-
 static void
 CloseFile(PipeannFile *file)
 {
@@ -93,7 +81,12 @@ CloseFile(PipeannFile *file)
 static void
 DiscardFile(PipeannFile *file)
 {
-	UnlinkFile(file);
+	int		   *link = &chains[FileChain(&file->locator, file->segment)];
+	int			entry = file - files;
+
+	while (*link != entry)
+		link = &files[*link].next;
+	*link = file->next;
 	file->stale = true;
 	if (file->pins == 0)
 		CloseFile(file);
@@ -147,23 +140,6 @@ NoteDirectRefused(void)
 			 errdetail("Index pages are read through the kernel's page cache.")));
 }
 
-/* The unpinned entry that was unused for longest, or NULL. */
-static PipeannFile *
-OldestFile(void)
-{
-	PipeannFile *oldest = NULL;
-
-	for (int i = 0; i < MAX_FILES; i++)
-	{
-		PipeannFile *file = &files[i];
-
-		if (file->fd >= 0 && file->pins == 0 &&
-			(oldest == NULL || file->last_used < oldest->last_used))
-			oldest = file;
-	}
-	return oldest;
-}
-
 /* Returns an entry with the right to open one descriptor, or NULL. */
 static PipeannFile *
 TakeFileEntry(void)
@@ -176,7 +152,12 @@ TakeFileEntry(void)
 	if (file != NULL && AcquireExternalFD())
 		return file;
 
-	file = OldestFile();
+	/* the unpinned entry that was unused for longest */
+	file = NULL;
+	for (int i = 0; i < MAX_FILES; i++)
+		if (files[i].fd >= 0 && files[i].pins == 0 &&
+			(file == NULL || files[i].last_used < file->last_used))
+			file = &files[i];
 	if (file == NULL)
 		return NULL;
 	DiscardFile(file);
@@ -219,30 +200,12 @@ FindFile(const PipeannLocator *locator, uint32 segment)
 	return NULL;
 }
 
-/* Enter an open descriptor into its hash chain. */
-static void
-LinkFile(PipeannFile *file, int fd, bool direct, Relation index,
-		 uint32 segment)
-{
-	int		   *chain;
-
-	file->fd = fd;
-	file->direct = direct;
-	file->stale = false;
-	file->pins = 0;
-	file->relid = RelationGetRelid(index);
-	file->segment = segment;
-	file->locator = PipeannRelationLocator(index);
-	chain = &chains[FileChain(&file->locator, segment)];
-	file->next = *chain;
-	*chain = file - files;
-}
-
 static PipeannFile *
 OpenFile(Relation index, uint32 segment, bool direct)
 {
 	PipeannFile *file = TakeFileEntry();
 	int			fd;
+	int		   *chain;
 
 	if (file == NULL)
 		return NULL;
@@ -258,7 +221,16 @@ OpenFile(Relation index, uint32 segment, bool direct)
 		ReleaseExternalFD();
 		return NULL;
 	}
-	LinkFile(file, fd, direct, index, segment);
+	file->fd = fd;
+	file->direct = direct;
+	file->stale = false;
+	file->pins = 0;
+	file->relid = RelationGetRelid(index);
+	file->segment = segment;
+	file->locator = PipeannRelationLocator(index);
+	chain = &chains[FileChain(&file->locator, segment)];
+	file->next = *chain;
+	*chain = file - files;
 	return file;
 }
 
@@ -358,22 +330,6 @@ InitRing(void)
 	return 0;
 }
 
-static void
-OpenRing(void)
-{
-	int			result = -EMFILE;
-
-	if (AcquireExternalFD())
-	{
-		result = InitRing();
-		if (result < 0)
-			ReleaseExternalFD();
-	}
-	ring_state = result < 0 ? RING_FAILED : RING_OPEN;
-	if (result < 0)
-		ReportNoRing(-result);
-}
-
 /* Whether reads go through io_uring; finds out at the first call. */
 static bool
 RingInUse(void)
@@ -381,7 +337,19 @@ RingInUse(void)
 	if (pipeann_io_method == PIPEANN_IO_PREAD)
 		return false;
 	if (ring_state == RING_UNTRIED)
-		OpenRing();
+	{
+		int			result = -EMFILE;
+
+		if (AcquireExternalFD())
+		{
+			result = InitRing();
+			if (result < 0)
+				ReleaseExternalFD();
+		}
+		ring_state = result < 0 ? RING_FAILED : RING_OPEN;
+		if (result < 0)
+			ReportNoRing(-result);
+	}
 	return ring_state == RING_OPEN;
 }
 
@@ -444,23 +412,6 @@ PrepareQueued(void)
 	return count;
 }
 
-/* The kernel has taken the first count reads of the queue. */
-static void
-NoteSubmitted(int count)
-{
-	for (int i = 0; i < count; i++)
-	{
-		PipeannRead *read = dlist_container(PipeannRead, node,
-											dlist_pop_head_node(&queued));
-
-		UnpinFile(read);
-		read->state = PIPEANN_READ_SUBMITTED;
-		dlist_push_tail(&submitted, &read->node);
-	}
-	num_queued -= count;
-	num_submitted += count;
-}
-
 /*
  * Submit queued reads and wait for some completions. Returns 0 or -errno.
  * Without submission queue polling the kernel looks at the queue's tail only
@@ -476,7 +427,18 @@ EnterRing(unsigned wait_for)
 		io_uring_submit_and_wait(&ring, wait_for) : io_uring_submit(&ring);
 	int			taken = io_uring_smp_load_acquire(sq->khead) - head;
 
-	NoteSubmitted(taken);
+	/* the kernel has taken the first reads of the queue */
+	for (int i = 0; i < taken; i++)
+	{
+		PipeannRead *read = dlist_container(PipeannRead, node,
+											dlist_pop_head_node(&queued));
+
+		UnpinFile(read);
+		read->state = PIPEANN_READ_SUBMITTED;
+		dlist_push_tail(&submitted, &read->node);
+	}
+	num_queued -= taken;
+	num_submitted += taken;
 	if (taken < prepared)
 	{
 		sq->sqe_head = sq->sqe_tail = head + taken;
@@ -643,21 +605,6 @@ PipeannReadPoll(void)
 }
 
 /*
- * Make room for one more read; may wait and raise errors, so it comes before
- * anything is pinned.
- */
-static void
-ReserveRead(void)
-{
-	while (num_queued + num_submitted >= PIPEANN_RING_SIZE)
-	{
-		CHECK_FOR_INTERRUPTS();
-		WaitRing();
-		PipeannReadPoll();
-	}
-}
-
-/*
  * Queue a read of blocks, of which owner and buffer are set: short if they cross the
  * boundary of a segment of the file. False if there is no descriptor to be had.
  */
@@ -668,7 +615,13 @@ PipeannReadQueue(PipeannRead *read, Relation index, BlockNumber blkno,
 	BlockNumber first = blkno % (BlockNumber) RELSEG_SIZE;
 	bool		by_ring;
 
-	ReserveRead();
+	/* this may wait and raise errors, so it comes before anything is pinned */
+	while (num_queued + num_submitted >= PIPEANN_RING_SIZE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		WaitRing();
+		PipeannReadPoll();
+	}
 	by_ring = RingInUse();
 	read->file = PinFile(index, blkno / RELSEG_SIZE, by_ring);
 	if (read->file == NULL)

@@ -22,21 +22,6 @@
 
 /* ---------- passes over the graph pages, for all steps of VACUUM ---------- */
 
-static void
-Prefetch(PipeannVacuum *v, uint32 page)
-{
-	Relation	index = v->view.index;
-	uint32		ahead =
-		get_tablespace_maintenance_io_concurrency(index->rd_rel->reltablespace);
-	uint32		end = Min((uint64) page + ahead + 1, v->pages);
-
-	for (v->prefetched = Max(v->prefetched, page + 1); v->prefetched < end;
-		 v->prefetched++)
-		PrefetchBuffer(index, MAIN_FORKNUM,
-					   PipeannGraphBlock(&v->view.meta.places, &v->view.meta.layout,
-										 v->prefetched));
-}
-
 /*
  * Lock the first block of a graph page in such a pass, after
  * PipeannVacuumDelay(). A page that was never written is all zeroes: no slot is in use.
@@ -44,13 +29,21 @@ Prefetch(PipeannVacuum *v, uint32 page)
 Buffer
 PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 {
+	Relation	index = v->view.index;
 	BlockNumber blkno = PipeannViewBlock(&v->view, page);
+	uint32		ahead =
+		get_tablespace_maintenance_io_concurrency(index->rd_rel->reltablespace);
+	uint32		end = Min((uint64) page + ahead + 1, v->pages);
 
 	PipeannVacuumDelay();
 	PIPEANN_PAUSE("vacuum-page");
-	Prefetch(v, page);
-	return PipeannReadBuffer(v->view.index, blkno, PIPEANN_GRAPH, lockmode,
-							 true, v->info->strategy);
+	for (v->prefetched = Max(v->prefetched, page + 1); v->prefetched < end;
+		 v->prefetched++)
+		PrefetchBuffer(index, MAIN_FORKNUM,
+					   PipeannGraphBlock(&v->view.meta.places, &v->view.meta.layout,
+										 v->prefetched));
+	return PipeannReadBuffer(index, blkno, PIPEANN_GRAPH, lockmode, true,
+							 v->info->strategy);
 }
 
 /* Edges that lead to each node, counted in the last pass that changes lists. */
@@ -271,44 +264,17 @@ RankCandidates(Repair *r)
 }
 
 /*
- * Whether one of the first n vectors is nearer to the node than vector at, and
- * makes it superfluous.
+ * Whether a vector before this one is nearer to the node, and makes it superfluous.
  */
 static bool
-IsCovered(const Repair *r, int n, int at)
+IsCovered(const Repair *r, int at)
 {
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < at; i++)
 		if (r->dists[i] <= r->dists[at] &&
 			PIPEANN_ALPHA * Distance(r, Vector(r, i), Vector(r, at)) <=
 			r->dists[at])
 			return true;
 	return false;
-}
-
-/*
- * Add the best of the n nearest candidates to out[kept], up to degree: first those that no
- * other neighbour makes superfluous, then the nearest. r->vectors holds a
- * vector for each element of out.
- */
-static int
-ChooseCandidates(Repair *r, uint32 *out, int kept, int degree, int n)
-{
-	int			have = kept;
-
-	for (int i = 0; i < kept; i++)
-		LoadVector(r, i, out[i]);
-	for (int i = 0; i < n && have < degree; i++)
-	{
-		LoadVector(r, have, PipeannKeyId(r->near[i]));
-		if (IsCovered(r, have, have))
-			continue;
-		out[have++] = PipeannKeyId(r->near[i]);
-		r->near[i] = PIPEANN_INVALID_ID;
-	}
-	for (int i = 0; i < n && have < degree; i++)
-		if (PipeannKeyId(r->near[i]) != PIPEANN_INVALID_ID)
-			out[have++] = PipeannKeyId(r->near[i]);
-	return have;
 }
 
 /* A dead node of the entry graph leads to its neighbours there as well. */
@@ -351,13 +317,33 @@ NewList(Repair *r, uint32 id, const PipeannSlot *slot,
 
 	if (r->ncand > 0)
 	{
+		int			kept = n;
+
 		/* the node's own vector is exact if it is on the page */
 		if (r->l->node_pages > 1)
 			(void) PipeannEmbedNode(&r->v->view, id, r->x, r->self);
 		else
 			PipeannEmbedSlot(&r->v->view, id, slot, r->x, r->self);
 		RankCandidates(r);
-		n = ChooseCandidates(r, out, n, degree, nearest);
+
+		/*
+		 * Add the best of the nearest candidates: first those that no other neighbour
+		 * makes superfluous, then the nearest. r->vectors holds a vector for each element
+		 * of out.
+		 */
+		for (int i = 0; i < kept; i++)
+			LoadVector(r, i, out[i]);
+		for (int i = 0; i < nearest && n < degree; i++)
+		{
+			LoadVector(r, n, PipeannKeyId(r->near[i]));
+			if (IsCovered(r, n))
+				continue;
+			out[n++] = PipeannKeyId(r->near[i]);
+			r->near[i] = PIPEANN_INVALID_ID;
+		}
+		for (int i = 0; i < nearest && n < degree; i++)
+			if (PipeannKeyId(r->near[i]) != PIPEANN_INVALID_ID)
+				out[n++] = PipeannKeyId(r->near[i]);
 	}
 	return AddEntryNeighbors(r, id, out, n);
 }
@@ -397,19 +383,6 @@ NewRepair(PipeannVacuum *v)
 	for (int i = 0; i < l->slots_per_page; i++)
 		r->changes[i].list = palloc(l->max_degree * sizeof(uint32));
 	return r;
-}
-
-/* Note the positions in the entry graph of dead nodes there. */
-static void
-FindPositions(Repair *r)
-{
-	const PipeannCodes *codes = &r->v->view.codes;
-
-	PipeannIdSetInit(&r->positions, 64, true);
-	for (uint32 i = 0; i < codes->entry_count; i++)
-		if (codes->entry_ids[i] < r->v->ids &&
-			PipeannBitsHas(&r->v->dead, codes->entry_ids[i]))
-			PipeannIdSetPut(&r->positions, codes->entry_ids[i], i);
 }
 
 /*
@@ -546,25 +519,6 @@ RepairPage(Repair *r, uint32 page, bool last)
 	}
 	for (uint32 i = 0; i < r->l->slots_per_page && last; i++)
 		CountEdges(r->v, PipeannSlotAt(r->l, r->page, i));
-}
-
-static void
-RepairLists(PipeannVacuum *v)
-{
-	Repair	   *r = NewRepair(v);
-
-	FindPositions(r);
-	do
-	{
-		bool		last;
-
-		LoadLists(r);
-		last = r->to >= v->ids || v->dead.count == 0;
-		PipeannVacuumBeginPass(v);
-		for (uint32 page = 0; page < v->pages; page++)
-			RepairPage(r, page, last);
-		r->from = r->to;
-	} while (r->from < v->ids);
 }
 
 /*
@@ -736,8 +690,27 @@ LinkNear(PipeannVacuum *v)
 void
 PipeannVacuumRepairGraph(PipeannVacuum *v)
 {
+	Repair	   *r = NewRepair(v);
+	const PipeannCodes *codes = &v->view.codes;
+
 	PipeannVacuumInitSet(v, &v->orphaned);
 	v->in_degrees = PipeannAllocZero(v->ids / 2 + 1);
-	RepairLists(v);
+	/* note the positions in the entry graph of dead nodes there */
+	PipeannIdSetInit(&r->positions, 64, true);
+	for (uint32 i = 0; i < codes->entry_count; i++)
+		if (codes->entry_ids[i] < v->ids &&
+			PipeannBitsHas(&v->dead, codes->entry_ids[i]))
+			PipeannIdSetPut(&r->positions, codes->entry_ids[i], i);
+	do
+	{
+		bool		last;
+
+		LoadLists(r);
+		last = r->to >= v->ids || v->dead.count == 0;
+		PipeannVacuumBeginPass(v);
+		for (uint32 page = 0; page < v->pages; page++)
+			RepairPage(r, page, last);
+		r->from = r->to;
+	} while (r->from < v->ids);
 	LinkNear(v);
 }

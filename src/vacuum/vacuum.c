@@ -195,23 +195,6 @@ NoteRemoving(PipeannVacuum *v, bool removing)
 	v->removing = removing;
 }
 
-/*
- * Before scans are told that no row is being removed any more, the map of rows is
- * made to know it. What an interrupted VACUUM has removed may be unknown here, and
- * who only finishes its work cannot tell.
- */
-static void
-UpdateRowMap(PipeannVacuum *v)
-{
-	const PipeannMeta *meta = &v->view.meta;
-
-	if (!v->removing || meta->removals % 2 == 1 || v->view.cache == NULL ||
-		v->callback == NULL)
-		return;
-	PipeannCacheForgetRows(v->view.index, v->view.cache, meta, v->callback,
-						   v->callback_state);
-}
-
 /* Add a slot to the set that it belongs to now. */
 static void
 NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
@@ -257,6 +240,8 @@ CleanPage(PipeannVacuum *v, uint32 number)
 static void
 RemoveRows(PipeannVacuum *v)
 {
+	const PipeannMeta *meta = &v->view.meta;
+
 	v->removing = v->view.meta.removals % 2 == 1;
 	PipeannVacuumBeginPass(v);
 	if (v->info->report_progress)
@@ -267,7 +252,15 @@ RemoveRows(PipeannVacuum *v)
 		if (v->info->report_progress)
 			pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, page + 1);
 	}
-	UpdateRowMap(v);
+	/*
+	 * Before scans are told that no row is being removed any more, the map of rows is made
+	 * to know it. What an interrupted VACUUM has removed may be unknown here, and who only
+	 * finishes its work cannot tell.
+	 */
+	if (v->removing && meta->removals % 2 == 0 && v->view.cache != NULL &&
+		v->callback != NULL)
+		PipeannCacheForgetRows(v->view.index, v->view.cache, meta, v->callback,
+							   v->callback_state);
 	NoteRemoving(v, false);
 }
 
@@ -396,14 +389,6 @@ CleanChain(PipeannVacuum *v, uint32 owner)
 	}
 }
 
-static void
-CleanChains(PipeannVacuum *v)
-{
-	for (uint32 id = 0; id < v->ids && v->owners.count > 0; id++)
-		if (PipeannBitsHas(&v->owners, id))
-			CleanChain(v, id);
-}
-
 /*
  * Live nodes take the places of dead ones in the entry graph.
  *
@@ -473,26 +458,6 @@ FindHeir(EntryRepair *e, uint32 id)
 }
 
 /*
- * One WAL record has the id and the count of changes, so that caches follow
- * wherever VACUUM or replay ends.
- */
-static void
-WriteEntry(PipeannVacuum *v, uint32 place, uint32 id)
-{
-	const PipeannMeta *meta = &v->view.meta;
-	PipeannMetaUpdate update;
-	Buffer		buffer;
-
-	PipeannMetaBegin(v->view.index, &update);
-	buffer = PipeannRunPut(v->view.index, PipeannRunBlock(&meta->places) +
-						   PipeannEntryPage(&meta->layout), PIPEANN_ENTRY,
-						   place, id, update.state);
-	update.meta->entry_changes++;
-	PipeannMetaEnd(&update);
-	UnlockReleaseBuffer(buffer);
-}
-
-/*
  * This comes before inserts are awaited: those that begin later know the new
  * nodes. The lock, which inserts take as well, shuts out a backend that writes
  * another entry graph.
@@ -517,6 +482,8 @@ RepairEntryGraph(PipeannVacuum *v)
 	{
 		uint32		id = codes->entry_ids[i];
 		uint32		heir;
+		PipeannMetaUpdate update;
+		Buffer		buffer;
 
 		CHECK_FOR_INTERRUPTS();
 		if (id >= v->ids || id >= codes->ncodes || !PipeannBitsHas(&v->dead, id))
@@ -524,7 +491,15 @@ RepairEntryGraph(PipeannVacuum *v)
 		heir = FindHeir(&e, id);
 		if (heir == PIPEANN_INVALID_ID)
 			continue;
-		WriteEntry(v, i, heir);
+
+		/* in one WAL record, so that caches follow wherever VACUUM or replay ends */
+		PipeannMetaBegin(v->view.index, &update);
+		buffer = PipeannRunPut(v->view.index, PipeannRunBlock(&v->view.meta.places) +
+							   PipeannEntryPage(l), PIPEANN_ENTRY,
+							   i, heir, update.state);
+		update.meta->entry_changes++;
+		PipeannMetaEnd(&update);
+		UnlockReleaseBuffer(buffer);
 		PipeannBitsAdd(&e.taken, heir);
 	}
 	PipeannRefreshView(&v->view);
@@ -731,25 +706,6 @@ FreeSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 	memset(slot, 0, PIPEANN_SLOT_HEADER);
 }
 
-/* Free the slots of dead nodes and of garbage. */
-static void
-ReleaseSlots(PipeannVacuum *v)
-{
-	ClearCodes(v);
-	PipeannVacuumBeginPass(v);
-	for (uint32 page = 0; page < v->pages; page++)
-	{
-		Buffer		buffer;
-
-		if (!HasFreed(v, page))
-			continue;
-		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_EXCLUSIVE);
-		ChangeSlots(v, page, buffer, FreeSlot);
-		NoteFree(v, page, BufferGetPage(buffer), true);
-		UnlockReleaseBuffer(buffer);
-	}
-}
-
 /* The order of the steps. */
 
 /* Give the first pass's sets room for v->ids ids; they keep what they have. */
@@ -830,15 +786,6 @@ NoteDone(PipeannVacuum *v, uint32 entry_dead)
 		FreeSpaceMapVacuum(v->view.index);
 }
 
-/* Dead nodes that an earlier VACUUM left in the entry graph are no work. */
-static bool
-HasWork(const PipeannVacuum *v, uint32 entry_dead)
-{
-	return v->noted &&
-		(v->interrupted || v->dead.count > entry_dead ||
-		 v->garbage.count > 0 || v->parts_died);
-}
-
 static void
 Vacuum(PipeannVacuum *v)
 {
@@ -854,8 +801,12 @@ Vacuum(PipeannVacuum *v)
 
 	RemoveRows(v);
 	PIPEANN_PAUSE("vacuum-rows-removed");
-	CleanChains(v);
-	if (HasWork(v, entry_dead))
+	for (uint32 id = 0; id < v->ids && v->owners.count > 0; id++)
+		if (PipeannBitsHas(&v->owners, id))
+			CleanChain(v, id);
+	/* dead nodes that an earlier VACUUM left in the entry graph are no work */
+	if (v->noted && (v->interrupted || v->dead.count > entry_dead ||
+					 v->garbage.count > 0 || v->parts_died))
 	{
 		RepairEntryGraph(v);
 		PIPEANN_PAUSE("vacuum-cleaned");
@@ -863,7 +814,20 @@ Vacuum(PipeannVacuum *v)
 		entry_dead = FindEntryNodes(v);
 		FindLostParts(v);
 		PipeannVacuumRepairGraph(v);
-		ReleaseSlots(v);
+		/* free the slots of dead nodes and of garbage */
+		ClearCodes(v);
+		PipeannVacuumBeginPass(v);
+		for (uint32 page = 0; page < v->pages; page++)
+		{
+			Buffer		buffer;
+
+			if (!HasFreed(v, page))
+				continue;
+			buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_EXCLUSIVE);
+			ChangeSlots(v, page, buffer, FreeSlot);
+			NoteFree(v, page, BufferGetPage(buffer), true);
+			UnlockReleaseBuffer(buffer);
+		}
 		ereport(v->info->message_level,
 				(errmsg("index \"%s\": %llu nodes without rows freed, %u kept as entry points, %llu neighbor lists repaired, %llu nodes linked again, in %u passes",
 						RelationGetRelationName(v->view.index),
@@ -872,9 +836,7 @@ Vacuum(PipeannVacuum *v)
 						(unsigned long long) v->relinked, v->passes)));
 	}
 	if (v->trimmed.count > 0 && HasAttributes(v))
-	{
 		ShrinkCodes(v);
-	}
 	NoteDone(v, entry_dead);
 }
 
@@ -927,24 +889,18 @@ RenewCurve(Relation index)
 	PipeannCurveOfOwn(PipeannTeamAlone(), index);
 }
 
-static void
-KeepUp(Relation index)
-{
-	Relation	heap = relation_open(IndexGetRelation(RelationGetRelid(index), false),
-									 NoLock);
-
-	PipeannKeepUp(heap, index);
-	relation_close(heap, NoLock);
-}
-
 IndexBulkDeleteResult *
 pipeannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
 	PipeannMeta meta;
+	Relation	heap;
 
 	if (info->analyze_only)
 		return stats;
-	KeepUp(info->index);
+	heap = relation_open(IndexGetRelation(RelationGetRelid(info->index), false),
+						 NoLock);
+	PipeannKeepUp(heap, info->index);
+	relation_close(heap, NoLock);
 	if (stats == NULL)
 	{
 		stats = palloc0(sizeof(IndexBulkDeleteResult));
