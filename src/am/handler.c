@@ -342,24 +342,6 @@ InitIoSettings(void)
 							 GUC_EXPLAIN, NULL, NULL, NULL);
 }
 
-static void
-InitPlanSettings(void)
-{
-	DefineCustomBoolVariable("pipeann.auto_reindex",
-							 "Rebuild indexes that have outgrown themselves, by REINDEX INDEX CONCURRENTLY in a background worker.",
-							 "Tables with autovacuum_enabled = off are left out.",
-							 &pipeann_auto_reindex, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomBoolVariable("pipeann.rewrite_plans",
-							 "Change queries for the nearest rows and their plans so that they cost less.",
-							 "Distances that only order the rows are left out; with the library pipeann_servers, servers of foreign partitions are asked at the same time, each for a limited number of rows.",
-							 &pipeann_rewrite_plans, true, PGC_USERSET,
-							 GUC_EXPLAIN, NULL, NULL, NULL);
-	DefineCustomBoolVariable("pipeann.bitmap_scan",
-							 "Search among the rows that other indexes find by conditions, where that costs less.",
-							 NULL, &pipeann_bitmap_scan, true, PGC_USERSET,
-							 GUC_EXPLAIN, NULL, NULL, NULL);
-}
-
 /* The validator of operator classes. */
 
 /* Say what is wrong with a family; false. */
@@ -395,13 +377,6 @@ ValidateProc(const char *opfamily, Form_pg_amproc proc)
 	return true;
 }
 
-static bool
-IsValidOrdering(Form_pg_amop oper)
-{
-	return oper->amoppurpose == AMOP_ORDER &&
-		opfamily_can_sort_type(oper->amopsortfamily, FLOAT8OID);
-}
-
 /* A distance orders, all other operators are conditions. */
 static bool
 ValidateOperator(const char *opfamily, Form_pg_amop oper)
@@ -413,8 +388,8 @@ ValidateOperator(const char *opfamily, Form_pg_amop oper)
 		return Reject(opfamily,
 					  psprintf("operator %s with invalid strategy number %d",
 							   name, oper->amopstrategy));
-	if (is_distance ? !IsValidOrdering(oper) :
-		oper->amoppurpose != AMOP_SEARCH)
+	if (oper->amoppurpose != (is_distance ? AMOP_ORDER : AMOP_SEARCH) ||
+		(is_distance && !opfamily_can_sort_type(oper->amopsortfamily, FLOAT8OID)))
 		return Reject(opfamily,
 					  psprintf("invalid ORDER BY specification for operator %s",
 							   name));
@@ -775,7 +750,19 @@ _PG_init(void)
 	PipeannKernelsInit();
 	OptionsInit();
 	InitSearchSettings();
-	InitPlanSettings();
+	DefineCustomBoolVariable("pipeann.auto_reindex",
+							 "Rebuild indexes that have outgrown themselves, by REINDEX INDEX CONCURRENTLY in a background worker.",
+							 "Tables with autovacuum_enabled = off are left out.",
+							 &pipeann_auto_reindex, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("pipeann.rewrite_plans",
+							 "Change queries for the nearest rows and their plans so that they cost less.",
+							 "Distances that only order the rows are left out; with the library pipeann_servers, servers of foreign partitions are asked at the same time, each for a limited number of rows.",
+							 &pipeann_rewrite_plans, true, PGC_USERSET,
+							 GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomBoolVariable("pipeann.bitmap_scan",
+							 "Search among the rows that other indexes find by conditions, where that costs less.",
+							 NULL, &pipeann_bitmap_scan, true, PGC_USERSET,
+							 GUC_EXPLAIN, NULL, NULL, NULL);
 	InitComparisonSettings();
 	InitIoSettings();
 	PipeannPauseInit();

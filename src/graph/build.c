@@ -428,20 +428,6 @@ TakeCluster(Shards *s, uint32 cluster)
 	return true;
 }
 
-/* The leader plans the shard that begins with this cluster. */
-static void
-PlanShard(Shards *s, uint32 from)
-{
-	Plan	   *plan = s->plan;
-
-	for (uint32 i = 0; i < plan->n; i++)
-		s->slot[s->members[i]] = PIPEANN_INVALID_ID;
-	plan->from = plan->to = from;
-	plan->n = 0;
-	while (plan->to < s->clusters->n && TakeCluster(s, plan->to))
-		plan->to++;
-}
-
 /* A log has records: this, and the offers. */
 typedef struct Record
 {
@@ -459,55 +445,6 @@ typedef struct ShardLogs
 	PipeannOffer *offers;		/* [places] */
 } ShardLogs;
 
-static void
-WriteRecord(ShardLogs *l, const PipeannReservoirs *r, uint32 node)
-{
-	Record		record = {node, PipeannReservoirOffers(r, node, l->offers)};
-	void	   *log = l->log[node / l->range];
-
-	if (record.n == 0)
-		return;
-	l->logs->write(log, &record, sizeof(record));
-	l->logs->write(log, l->offers, record.n * sizeof(PipeannOffer));
-}
-
-/* Offer what this member has logged of a range; the log goes. */
-static void
-ReadLog(ShardLogs *l, uint32 range, PipeannReservoirs *r)
-{
-	void	   *log = l->log[range];
-	Record		record;
-
-	l->logs->rewind(log);
-	while (l->logs->read(log, &record, sizeof(record)) &&
-		   l->logs->read(log, l->offers, record.n * sizeof(PipeannOffer)))
-	{
-		CHECK_FOR_INTERRUPTS();
-		PipeannReservoirOffer(r, record.node, l->offers, record.n);
-	}
-	l->logs->close(log);
-}
-
-static void
-ShardsInit(PipeannTeam *team, Shards *s, const PipeannClusters *c, uint32 n,
-		   int places)
-{
-	Size		each = PipeannReservoirMemory(places) + sizeof(uint32);
-
-	s->clusters = c;
-	s->plan = PipeannTeamAlloc(team, sizeof(Plan));
-	s->slot = PipeannTeamArray(team, uint32, n);
-	s->most = (uint32) Min(n, PipeannTeamRoom(team) / each);
-	for (uint32 i = 0; i < c->n; i++)
-		s->most = Max(s->most, c->starts[i + 1] - c->starts[i]);
-	s->members = PipeannTeamAllocWork(team, mul_size(s->most,
-													 sizeof(uint32)));
-	if (PipeannTeamLeads(team))
-		memset(s->slot, 0xFF, mul_size(n, sizeof(uint32)));
-	PipeannReservoirsInit(team, &s->near, s->most, places, true);
-	s->near.slot = s->slot;
-}
-
 /* Do the shard that begins with a cluster; returns where the next one begins. */
 static uint32
 DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
@@ -516,12 +453,31 @@ DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
 	uint32		next;
 
 	if (PipeannTeamLeads(team))
-		PlanShard(s, from);
+	{
+		Plan	   *plan = s->plan;
+
+		for (uint32 i = 0; i < plan->n; i++)
+			s->slot[s->members[i]] = PIPEANN_INVALID_ID;
+		plan->from = plan->to = from;
+		plan->n = 0;
+		while (plan->to < s->clusters->n && TakeCluster(s, plan->to))
+			plan->to++;
+	}
 	PipeannReservoirsEmpty(team, &s->near);
 	PipeannCutClusters(team, f, s->clusters, s->plan->from, s->plan->to, seed,
 					   &s->near);
 	PipeannTeamEach(team, i, s->plan->n, SHARD_RUN)
-		WriteRecord(l, &s->near, s->members[i]);
+	{
+		uint32		node = s->members[i];
+		Record		record = {node, PipeannReservoirOffers(&s->near, node, l->offers)};
+		void	   *log = l->log[node / l->range];
+
+		if (record.n != 0)
+		{
+			l->logs->write(log, &record, sizeof(record));
+			l->logs->write(log, l->offers, record.n * sizeof(PipeannOffer));
+		}
+	}
 	next = s->plan->to;
 	PipeannTeamMeet(team);
 	return next;
@@ -551,9 +507,20 @@ BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 	uint32		step;
 	ShardLogs	l = {.logs = team->logs};
 	Shards		s;
+	Size		each = PipeannReservoirMemory(places) + sizeof(uint32);
 
 	g->medoid = Medoid(f);
-	ShardsInit(team, &s, c, f->n, places);
+	s.clusters = c;
+	s.plan = PipeannTeamAlloc(team, sizeof(Plan));
+	s.slot = PipeannTeamArray(team, uint32, f->n);
+	s.most = (uint32) Min(f->n, PipeannTeamRoom(team) / each);
+	for (uint32 i = 0; i < c->n; i++)
+		s.most = Max(s.most, c->starts[i + 1] - c->starts[i]);
+	s.members = PipeannTeamAllocWork(team, mul_size(s.most, sizeof(uint32)));
+	if (PipeannTeamLeads(team))
+		memset(s.slot, 0xFF, mul_size(f->n, sizeof(uint32)));
+	PipeannReservoirsInit(team, &s.near, s.most, places, true);
+	s.near.slot = s.slot;
 	l.range = s.most;
 	l.n = (f->n + l.range - 1) / l.range;
 	l.log = PipeannArray(void *, l.n);
@@ -579,10 +546,19 @@ BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 	{
 		uint32		first = range * l.range;
 		uint32		end = Min(first + l.range, g->n);
+		void	   *log = l.log[range];
+		Record		record;
 
 		s.near.first = first;
 		PipeannReservoirsEmpty(team, &s.near);
-		ReadLog(&l, range, &s.near);
+		l.logs->rewind(log);
+		while (l.logs->read(log, &record, sizeof(record)) &&
+			   l.logs->read(log, l.offers, record.n * sizeof(PipeannOffer)))
+		{
+			CHECK_FOR_INTERRUPTS();
+			PipeannReservoirOffer(&s.near, record.node, l.offers, record.n);
+		}
+		l.logs->close(log);
 		PipeannTeamMeet(team);
 		if (params->far)
 			FindFarCandidates(team, f, params->seed, first, end, &s.near);

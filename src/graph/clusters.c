@@ -156,10 +156,15 @@ SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
 	pfree(x);
 }
 
-/* Sums of four uniform numbers are near enough to the normal distribution. */
-static void
-SetPlanes(PipeannFixedScale *s, uint64 seed)
+void
+PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
 {
+	s->dim = v->dim + (v->metric == PIPEANN_IP);
+	s->fixed_dim = (s->dim + 1) / 2 * 2;
+	s->offset = PipeannArray(float, s->dim);
+	s->pair = NULL;
+	SetOffsetAndScale(s, v);
+	/* sums of four uniform numbers are near enough to the normal distribution */
 	s->planes = PipeannArray(int16, mul_size(s->fixed_dim, PIPEANN_SKETCH));
 	for (int i = 0; i < s->fixed_dim * PIPEANN_SKETCH; i++)
 	{
@@ -169,42 +174,24 @@ SetPlanes(PipeannFixedScale *s, uint64 seed)
 			sum += (int) PipeannRandomBelow(&seed, 2 * PLANE + 1) - PLANE;
 		s->planes[i] = (int16) (sum / 4);
 	}
-}
-
-/*
- * Sets the scale of stored vectors' distances: the usual one of two vectors is as usual ones
- * are in fixed point. Manhattan distances are squared, as those are.
- */
-static void
-SetPair(PipeannFixedScale *s, const PipeannVectors *v)
-{
-	uint32		m = Min(v->n, MAX_SAMPLE);
-	double	   *distance = PipeannArray(double, Max(m, 1));
-	double		usual;
-
-	s->pair = PipeannPairKernel(v->metric, v->storage);
-	s->bits = v->storage == PIPEANN_BITS;
-	s->jaccard = v->metric == PIPEANN_JACCARD;
-	s->squared = v->metric == PIPEANN_L1;
-	for (uint32 k = 0; k < m; k++)
-		distance[k] = s->pair(PipeannVectorAt(v, PartOf(v->n, k, m)),
-							  PipeannVectorAt(v, PartOf(v->n, (k + 1) % m, m)), v->dim);
-	usual = UsualDistance(distance, m);
-	s->pair_scale = usual > 0 ? (s->squared ? SPREAD : SPREAD * SPREAD) / usual : 1;
-	pfree(distance);
-}
-
-void
-PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
-{
-	s->dim = v->dim + (v->metric == PIPEANN_IP);
-	s->fixed_dim = (s->dim + 1) / 2 * 2;
-	s->offset = PipeannArray(float, s->dim);
-	s->pair = NULL;
-	SetOffsetAndScale(s, v);
-	SetPlanes(s, seed);
 	if (PipeannComparesStored(v))
-		SetPair(s, v);
+	{
+		uint32		m = Min(v->n, MAX_SAMPLE);
+		double	   *distance = PipeannArray(double, Max(m, 1));
+		double		usual;
+
+		/* the usual distance is as in fixed point; Manhattan distances are squared */
+		s->pair = PipeannPairKernel(v->metric, v->storage);
+		s->bits = v->storage == PIPEANN_BITS;
+		s->jaccard = v->metric == PIPEANN_JACCARD;
+		s->squared = v->metric == PIPEANN_L1;
+		for (uint32 k = 0; k < m; k++)
+			distance[k] = s->pair(PipeannVectorAt(v, PartOf(v->n, k, m)),
+								  PipeannVectorAt(v, PartOf(v->n, (k + 1) % m, m)), v->dim);
+		usual = UsualDistance(distance, m);
+		s->pair_scale = usual > 0 ? (s->squared ? SPREAD : SPREAD * SPREAD) / usual : 1;
+		pfree(distance);
+	}
 }
 
 /* int16 numbers of a row. */
@@ -424,20 +411,6 @@ Limit(const Nearest *nearest, int fanout)
 	return nearest->n < fanout ? INT32_MAX : nearest->distance[fanout - 1];
 }
 
-static inline void
-NoteLeader(Nearest *nearest, int fanout, uint16 leader, int32 d)
-{
-	int			at = nearest->n < fanout ? nearest->n++ : fanout - 1;
-
-	for (; at > 0 && nearest->distance[at - 1] > d; at--)
-	{
-		nearest->distance[at] = nearest->distance[at - 1];
-		nearest->leader[at] = nearest->leader[at - 1];
-	}
-	nearest->distance[at] = d;
-	nearest->leader[at] = leader;
-}
-
 /*
  * Take those of a row's distances from the leaders j .. j + COLUMNS - 1 that
  * are near.
@@ -453,7 +426,17 @@ TakeLeaders(const Leaders *l, Nearest *nearest, int fanout, uint32 j,
 		int			c = __builtin_ctz(near);
 
 		if (d[c] < Limit(nearest, fanout))
-			NoteLeader(nearest, fanout, j + c, d[c]);
+		{
+			int			at = nearest->n < fanout ? nearest->n++ : fanout - 1;
+
+			for (; at > 0 && nearest->distance[at - 1] > d[c]; at--)
+			{
+				nearest->distance[at] = nearest->distance[at - 1];
+				nearest->leader[at] = nearest->leader[at - 1];
+			}
+			nearest->distance[at] = d[c];
+			nearest->leader[at] = j + c;
+		}
 	}
 }
 
@@ -563,34 +546,6 @@ CloseGathered(Partition *p)
 	p->ngathered = 0;
 }
 
-static void
-GatherSmall(Partition *p, const uint32 *ids, uint32 n)
-{
-	if (p->ngathered + n > PIPEANN_LEAF)
-		CloseGathered(p);
-	memcpy(p->gathered + p->ngathered, ids, n * sizeof(uint32));
-	p->ngathered += n;
-}
-
-/* Leaders among ids[n], one from each of equal parts. */
-static void
-SampleLeaders(Partition *p, Leaders *l, const uint32 *ids, uint32 n)
-{
-	uint32		most = Min(MOST_LEADERS, MaxLeaders(p->fixed->dim));
-	uint32		count = Max(Min((n + LEADER_PART - 1) / LEADER_PART, most), 2);
-	uint32	   *sample = PipeannArray(uint32, count);
-
-	for (uint32 i = 0; i < count; i++)
-	{
-		uint32		from = PartOf(n, i, count);
-		uint32		to = PartOf(n, i + 1, count);
-
-		sample[i] = ids[from + PipeannRandomBelow(&p->random, to - from)];
-	}
-	LeadersInit(l, p->fixed, sample, count);
-	pfree(sample);
-}
-
 /* The leaders of each of n rows. */
 typedef struct Assignment
 {
@@ -643,8 +598,20 @@ Divide(Partition *p, PipeannClusters *g, const uint32 *ids, uint32 n,
 	Leaders		leaders;
 	Assignment	a = {.n = n};
 	Size		total;
+	uint32		most = Min(MOST_LEADERS, MaxLeaders(p->fixed->dim));
+	uint32		count = Max(Min((n + LEADER_PART - 1) / LEADER_PART, most), 2);
+	uint32	   *sample = PipeannArray(uint32, count);
 
-	SampleLeaders(p, &leaders, ids, n);
+	/* leaders among ids[n], one from each of equal parts */
+	for (uint32 i = 0; i < count; i++)
+	{
+		uint32		from = PartOf(n, i, count);
+		uint32		to = PartOf(n, i + 1, count);
+
+		sample[i] = ids[from + PipeannRandomBelow(&p->random, to - from)];
+	}
+	LeadersInit(&leaders, p->fixed, sample, count);
+	pfree(sample);
 	a.fanout = Min(fanout, (int) leaders.n);
 	total = mul_size(n, a.fanout);
 	a.leaders = PipeannArray(uint16, total);
@@ -666,7 +633,12 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 	if (n <= PIPEANN_LEAF)
 	{
 		if (n < SMALL)
-			GatherSmall(p, ids, n);
+		{
+			if (p->ngathered + n > PIPEANN_LEAF)
+				CloseGathered(p);
+			memcpy(p->gathered + p->ngathered, ids, n * sizeof(uint32));
+			p->ngathered += n;
+		}
 		else
 			PipeannLeaf(p->space, p->fixed, ids, n, p->reservoirs);
 		return;
@@ -695,21 +667,6 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 #define NEAREST 3
 #define DEFAULT_PLACES 88
 
-/* Compare each vector with all others: there are few. */
-static void
-CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
-{
-	PipeannLeafSpace *space = PipeannLeafSpaceNew(f->dim, r->places, r->places);
-	uint32		ids[PIPEANN_LEAF];
-
-	for (uint32 i = 0; i < f->n; i++)
-		ids[i] = i;
-	if (PipeannTeamLeads(team))
-		PipeannLeaf(space, f, ids, f->n, r);
-	PipeannTeamMeet(team);
-	PipeannLeafSpaceFree(space);
-}
-
 /*
  * Cut the clusters first .. end - 1 into leaves, and offer near members of each
  * leaf to one another's reservoirs. All members call.
@@ -723,7 +680,16 @@ PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 
 	if (f->n <= PIPEANN_LEAF)
 	{
-		CompareAll(team, f, r);
+		PipeannLeafSpace *space = PipeannLeafSpaceNew(f->dim, r->places, r->places);
+		uint32		ids[PIPEANN_LEAF];
+
+		/* so few that each is compared with all others */
+		for (uint32 i = 0; i < f->n; i++)
+			ids[i] = i;
+		if (PipeannTeamLeads(team))
+			PipeannLeaf(space, f, ids, f->n, r);
+		PipeannTeamMeet(team);
+		PipeannLeafSpaceFree(space);
 		return;
 	}
 	p.space = PipeannLeafSpaceNew(f->dim,

@@ -186,21 +186,6 @@ PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
 	return n;
 }
 
-/*
- * Bring the reservoir of a node near the processor. Inlined, as gcc leaves out calls of
- * a static function that does nothing else.
- */
-static pg_attribute_always_inline void
-Prefetch(const PipeannReservoirs *r, uint32 node)
-{
-	Places		p = PlacesOf(r, node);
-	const char *end = (const char *) (p.distances + r->places);
-
-	for (const char *at = (const char *) p.ids; at < end;
-		 at += PIPEANN_CACHE_LINE)
-		__builtin_prefetch(at, 1);
-}
-
 /* ---------- leaves ---------- */
 
 /*
@@ -356,31 +341,6 @@ TakeRow(PipeannLeafSpace *s, int a, int j, uint32 near, const int32 *d)
 	}
 }
 
-/* The tile of rows from i on and columns from j on. */
-static inline void
-TakeTile(PipeannLeafSpace *s, const PipeannFixed *f, int i, int j, int32 *tile)
-{
-	uint16		near[ROWS];
-
-	PipeannFixedTile(f, s->rows + i, s->panels + (Size) j * s->dim, tile);
-	PipeannKernel->tile_near(s->half_norm + i, s->half_norm + j,
-							 s->limit + i, s->limit + j, tile, near);
-	for (int r = 0; r < ROWS && i + r < s->n; r++)
-		if (near[r] != 0)
-			TakeRow(s, i + r, j, near[r], tile + r * COLUMNS);
-}
-
-/* Note the mates of rows from i on among the columns from j on. */
-static void
-NoteMates(PipeannLeafSpace *s, int i, int j, const int32 *tile)
-{
-	for (int r = 0; r < ROWS && j + r < s->n; r++)
-	{
-		s->mate[i + r] = j + r;
-		s->mate_distance[i + r] = tile[r * COLUMNS + r];
-	}
-}
-
 static void
 FindNearest(PipeannLeafSpace *s, const PipeannFixed *f)
 {
@@ -394,9 +354,21 @@ FindNearest(PipeannLeafSpace *s, const PipeannFixed *f)
 		CHECK_FOR_INTERRUPTS();
 		for (int j = i / COLUMNS * COLUMNS; j < s->n; j += COLUMNS)
 		{
-			TakeTile(s, f, i, j, tile);
+			uint16		near[ROWS];
+
+			/* the tile of rows from i on and columns from j on */
+			PipeannFixedTile(f, s->rows + i, s->panels + (Size) j * s->dim, tile);
+			PipeannKernel->tile_near(s->half_norm + i, s->half_norm + j,
+									 s->limit + i, s->limit + j, tile, near);
+			for (int r = 0; r < ROWS && i + r < s->n; r++)
+				if (near[r] != 0)
+					TakeRow(s, i + r, j, near[r], tile + r * COLUMNS);
 			if (j == mates && j > i)
-				NoteMates(s, i, j, tile);
+				for (int r = 0; r < ROWS && j + r < s->n; r++)
+				{
+					s->mate[i + r] = j + r;
+					s->mate_distance[i + r] = tile[r * COLUMNS + r];
+				}
 		}
 	}
 }
@@ -564,7 +536,15 @@ PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
 	for (int a = 0; a < n; a++)
 	{
 		if (a + AHEAD < n && s->count[a + AHEAD + 1] > s->count[a + AHEAD])
-			Prefetch(r, ids[a + AHEAD]);
+		{
+			Places		p = PlacesOf(r, ids[a + AHEAD]);
+			const char *end = (const char *) (p.distances + r->places);
+
+			/* bring the reservoir of a later node near the processor */
+			for (const char *at = (const char *) p.ids; at < end;
+				 at += PIPEANN_CACHE_LINE)
+				__builtin_prefetch(at, 1);
+		}
 		if (s->count[a + 1] > s->count[a])
 			PipeannReservoirOffer(r, ids[a], s->sorted + s->count[a],
 								  s->count[a + 1] - s->count[a]);

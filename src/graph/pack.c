@@ -69,27 +69,6 @@ ReachFrom(Pack *p, uint32 node)
 	}
 }
 
-/* Fill keys[nids] with the free nodes within two edges of the seed. */
-static void
-Reach(Pack *p, uint32 seed)
-{
-	const uint32 *neighbors = PipeannNeighbors(p->graph, seed);
-	int			degree = p->graph->degree[seed];
-
-	p->nids = 0;
-	for (int i = 0; i < degree; i++)
-		__builtin_prefetch(PipeannNeighbors(p->graph, neighbors[i]));
-	ReachFrom(p, seed);
-	for (int i = 0; i < degree; i++)
-		ReachFrom(p, neighbors[i]);
-	PipeannMeasureMany(&p->measure, seed, p->ids, p->nids, p->dist);
-	for (int i = 0; i < p->nids; i++)
-	{
-		p->keys[i] = PipeannKeyMake(p->dist[i], p->ids[i]);
-		p->seen[p->ids[i] / 8] = 0;
-	}
-}
-
 /*
  * Move the m smallest of keys[n] to the front, in no particular order.
  *
@@ -142,10 +121,24 @@ PlaceAround(Pack *p, uint32 seed)
 	int			room;
 	int			nsorted;
 	int			taken;
+	const uint32 *neighbors = PipeannNeighbors(p->graph, seed);
+	int			degree = p->graph->degree[seed];
 
 	Place(p, seed);
 	room = (p->fill - (int) (p->nplaced % p->fill)) % p->fill;
-	Reach(p, seed);
+	/* fill keys[nids] with the free nodes within two edges of the seed */
+	p->nids = 0;
+	for (int i = 0; i < degree; i++)
+		__builtin_prefetch(PipeannNeighbors(p->graph, neighbors[i]));
+	ReachFrom(p, seed);
+	for (int i = 0; i < degree; i++)
+		ReachFrom(p, neighbors[i]);
+	PipeannMeasureMany(&p->measure, seed, p->ids, p->nids, p->dist);
+	for (int i = 0; i < p->nids; i++)
+	{
+		p->keys[i] = PipeannKeyMake(p->dist[i], p->ids[i]);
+		p->seen[p->ids[i] / 8] = 0;
+	}
 	nsorted = Min(p->nids, room + LATER_PER_PAGE);
 	KeySelect(p->keys, p->nids, nsorted);
 	PipeannKeySort(p->keys, nsorted);

@@ -58,38 +58,6 @@ Bits(float distance)
 	return bits;
 }
 
-/* Distances are not negative, so their bits are ordered like them. */
-static inline void
-LowerTo(uint32 *least, uint32 bits)
-{
-	uint32		now = __atomic_load_n(least, __ATOMIC_RELAXED);
-
-	while (bits < now &&
-		   !__atomic_compare_exchange_n(least, &now, bits, true,
-										__ATOMIC_RELAXED, __ATOMIC_RELAXED))
-		;
-}
-
-/* Sets in_degree[] and near_in[]. */
-static void
-Survey(PipeannTeam *team, Reach *r)
-{
-	PipeannTeamRuns(team, from, to, r->graph->n, RUN)
-		memset(r->near_in + from, 0xFF, (to - from) * sizeof(uint32));
-	PipeannTeamEach(team, node, r->graph->n, RUN)
-	{
-		const uint32 *neighbors = PipeannNeighbors(r->graph, node);
-
-		MeasureList(r, node);
-		for (int i = 0; i < r->graph->degree[node]; i++)
-		{
-			__atomic_fetch_add(&r->in_degree[neighbors[i]], 1,
-							   __ATOMIC_RELAXED);
-			LowerTo(&r->near_in[neighbors[i]], Bits(r->dist[i]));
-		}
-	}
-}
-
 /* ---------- near nodes ---------- */
 
 /* Sets near[] to a node's neighbours, the nearest first; returns how many. */
@@ -169,24 +137,6 @@ AddEdge(Reach *r, uint32 from, uint32 node)
 	return true;
 }
 
-/* What one edge changes another may depend on: the leader does it alone. */
-static void
-LinkMissed(Reach *r)
-{
-	for (uint32 node = 0; node < r->graph->n; node++)
-	{
-		int			n;
-
-		CHECK_FOR_INTERRUPTS();
-		if (!r->missed[node] || !IsMissed(r, node))
-			continue;
-		n = Min(SortNeighbors(r, node), NEAREST);
-		for (int i = 0; i < n; i++)
-			if (AddEdge(r, PipeannKeyId(r->near[i]), node))
-				break;
-	}
-}
-
 /* Needs PipeannReachMemory() bytes. All members call. */
 void
 PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
@@ -201,11 +151,49 @@ PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 	r.in_degree = PipeannTeamArray(team, uint32, graph->n);
 	r.near_in = PipeannTeamArray(team, uint32, graph->n);
 	r.missed = PipeannTeamAlloc(team, graph->n);
-	Survey(team, &r);
+	PipeannTeamRuns(team, from, to, graph->n, RUN)
+		memset(r.near_in + from, 0xFF, (to - from) * sizeof(uint32));
+	PipeannTeamEach(team, node, graph->n, RUN)
+	{
+		const uint32 *neighbors = PipeannNeighbors(graph, node);
+
+		MeasureList(&r, node);
+		for (int i = 0; i < graph->degree[node]; i++)
+		{
+			uint32	   *least;
+			uint32		bits;
+			uint32		now;
+
+			__atomic_fetch_add(&r.in_degree[neighbors[i]], 1,
+							   __ATOMIC_RELAXED);
+			/* distances are not negative, so their bits are ordered like them */
+			least = &r.near_in[neighbors[i]];
+			bits = Bits(r.dist[i]);
+			now = __atomic_load_n(least, __ATOMIC_RELAXED);
+			while (bits < now &&
+				   !__atomic_compare_exchange_n(least, &now, bits, true,
+												__ATOMIC_RELAXED, __ATOMIC_RELAXED))
+				;
+		}
+	}
 	PipeannTeamEach(team, node, graph->n, RUN)
 		r.missed[node] = IsMissed(&r, node);
 	if (PipeannTeamLeads(team))
-		LinkMissed(&r);
+	{
+		/* what one edge changes another may depend on: the leader does it alone */
+		for (uint32 node = 0; node < graph->n; node++)
+		{
+			int			n;
+
+			CHECK_FOR_INTERRUPTS();
+			if (!r.missed[node] || !IsMissed(&r, node))
+				continue;
+			n = Min(SortNeighbors(&r, node), NEAREST);
+			for (int i = 0; i < n; i++)
+				if (AddEdge(&r, PipeannKeyId(r.near[i]), node))
+					break;
+		}
+	}
 	PipeannTeamMeet(team);
 	PipeannTeamFree(team, r.in_degree);
 	PipeannTeamFree(team, r.near_in);

@@ -95,22 +95,6 @@ Times(const float *row, const float *matrix, int n, float *out)
 	PipeannKernel->centroid_dot(row, matrix, n, out);
 }
 
-/* Evenly spaced vectors, moved so that their mean is zero, dimension by dimension. */
-static void
-TakeSample(PipeannTeam *team, Axes *a, const PipeannVectors *v)
-{
-	PipeannFixed f;
-
-	PipeannFixedInit(NULL, &a->scale, v, 1, &f);
-	PipeannTeamEach(team, i, SAMPLE, BLOCK)
-	{
-		PipeannFixedSet(&f, 0, v, (uint32) (i * v->n / SAMPLE));
-		for (int d = 0; d < a->dim; d++)
-			a->sample[(Size) d * SAMPLE + i] = PipeannFixedAt(&f, 0)[d] / UNIT;
-	}
-	PipeannFixedFree(NULL, &f);
-}
-
 /* Sets moved[] to the axes times the covariance, without making that. */
 static void
 MoveAxes(PipeannTeam *team, Axes *a)
@@ -360,6 +344,7 @@ PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
 	Size		row;
 	Axes		a;
 	bool		suits;
+	PipeannFixed f;
 
 	(void) PipeannReduceMemory(v, &stride);
 	if (stride == 0)
@@ -374,7 +359,15 @@ PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
 	a.products = PipeannTeamArray(team, double, AXES * AXES);
 	a.solution = PipeannTeamArray(team, float, AXES * AXES);
 	a.judgement = PipeannTeamAlloc(team, sizeof(Judgement));
-	TakeSample(team, &a, v);
+	/* evenly spaced vectors, moved so that their mean is zero, dimension by dimension */
+	PipeannFixedInit(NULL, &a.scale, v, 1, &f);
+	PipeannTeamEach(team, i, SAMPLE, BLOCK)
+	{
+		PipeannFixedSet(&f, 0, v, (uint32) (i * v->n / SAMPLE));
+		for (int d = 0; d < a.dim; d++)
+			a.sample[(Size) d * SAMPLE + i] = PipeannFixedAt(&f, 0)[d] / UNIT;
+	}
+	PipeannFixedFree(NULL, &f);
 	FindAxes(team, &a);
 	suits = a.judgement->kept >= LEAST_VARIANCE;
 	if (suits)

@@ -175,38 +175,6 @@ LeaveOutBehind(uint64 *mask, int n, uint32 end)
 /* Times that a block is looked at if its codes are written over meanwhile. */
 #define TRIES 10
 
-/* Of codes that are not in memory only those are looked at whose turn it is. */
-static void
-PassingOneByOne(const PipeannCodes *codes, const PipeannCodeFilter *filter,
-				uint32 first, int n, uint64 *mask)
-{
-	memset(mask, 0, n / 8);
-	for (uint32 i = 0; i < Min((uint32) n, codes->ncodes - first); i++)
-		if (PipeannCodePasses(codes, filter, first + i))
-			mask[i / 64] |= (uint64) 1 << i % 64;
-}
-
-/* The same of codes in memory, as they are now. */
-static void
-PassingInMemory(const PipeannCodes *codes, const PipeannCodeFilter *filter,
-				uint32 first, int n, uint64 *mask)
-{
-	memset(mask, 0xFF, n / 8);
-	for (const PipeannCodeColumn *column = filter->columns;
-		 column < filter->columns + filter->n; column++)
-	{
-		if (column->also || column->otherwise)
-			column = KeepAny(codes, column, first, n, mask);
-		else
-			Keep(codes, column, first, n, mask);
-	}
-	if (codes->ncodes - first < (uint32) n)
-		LeaveOutBehind(mask, n, codes->ncodes - first);
-	if (HasManyRows(filter))
-		for (int i = 0; i < n / 64; i++)
-			CheckSecond(codes, filter, first + i * 64, &mask[i]);
-}
-
 /* All of a block pass whose codes were written over each time that they were looked at. */
 void
 PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
@@ -215,14 +183,31 @@ PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	if (codes->loader != NULL &&
 		(n < (int) PIPEANN_CODE_BLOCK || !codes->loader->has_block(codes->loader, first)))
 	{
-		PassingOneByOne(codes, filter, first, n, mask);
+		/* one by one, and no more are loaded than are looked at */
+		memset(mask, 0, n / 8);
+		for (uint32 i = 0; i < Min((uint32) n, codes->ncodes - first); i++)
+			if (PipeannCodePasses(codes, filter, first + i))
+				mask[i / 64] |= (uint64) 1 << i % 64;
 		return;
 	}
-	for (int i = 0; i < TRIES; i++)
+	for (int tries = 0; tries < TRIES; tries++)
 	{
 		uint32		begun = PipeannStoresBegun(codes);
 
-		PassingInMemory(codes, filter, first, n, mask);
+		memset(mask, 0xFF, n / 8);
+		for (const PipeannCodeColumn *column = filter->columns;
+			 column < filter->columns + filter->n; column++)
+		{
+			if (column->also || column->otherwise)
+				column = KeepAny(codes, column, first, n, mask);
+			else
+				Keep(codes, column, first, n, mask);
+		}
+		if (codes->ncodes - first < (uint32) n)
+			LeaveOutBehind(mask, n, codes->ncodes - first);
+		if (HasManyRows(filter))
+			for (int i = 0; i < n / 64; i++)
+				CheckSecond(codes, filter, first + i * 64, &mask[i]);
 		if (!PipeannAreTorn(codes, begun))
 			return;
 	}

@@ -484,26 +484,6 @@ typedef struct Clustering
 	uint64		random;			/* state of the generator */
 } Clustering;
 
-/*
- * Copy a subvector's dimensions out of the samples: every stride-th, then those
- * that follow these, and so on.
- */
-static void
-GatherSamples(Clustering *c, const float *samples, int dim, int start)
-{
-	uint32		run = c->n / c->stride;
-
-	for (uint32 i = 0; i < c->n; i++)
-	{
-		Size		from = (Size) (i % run) * c->stride + i / run;
-
-		memcpy(c->samples + (Size) i * c->len,
-			   samples + from * dim + start, sizeof(float) * c->len);
-		if (i % INTERRUPT_SAMPLES == 0)
-			CHECK_FOR_INTERRUPTS();
-	}
-}
-
 /* Put a sample at number k of a block of 256 centroids or seeds. */
 static void
 PutSample(const Clustering *c, float *block, int k, uint32 sample)
@@ -664,23 +644,6 @@ RefillCluster(Clustering *c, int k)
 	PutSample(c, c->centroids, k, farthest);
 }
 
-/* Move the centroids to the means of their samples. */
-static void
-MoveCentroids(Clustering *c)
-{
-	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
-	{
-		if (c->count[k] == 0)
-		{
-			RefillCluster(c, k);
-			continue;
-		}
-		for (int d = 0; d < c->len; d++)
-			c->centroids[(Size) d * PIPEANN_CENTROIDS + k] =
-				(float) (c->sum[(Size) k * c->len + d] / c->count[k]);
-	}
-}
-
 static void
 Iterate(Clustering *c, int most)
 {
@@ -690,7 +653,18 @@ Iterate(Clustering *c, int most)
 	{
 		double		error = AssignSamples(c);
 
-		MoveCentroids(c);
+		/* move the centroids to the means of their samples */
+		for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+		{
+			if (c->count[k] == 0)
+			{
+				RefillCluster(c, k);
+				continue;
+			}
+			for (int d = 0; d < c->len; d++)
+				c->centroids[(Size) d * PIPEANN_CENTROIDS + k] =
+					(float) (c->sum[(Size) k * c->len + d] / c->count[k]);
+		}
 		if (i > 0 && !(error < last * (1.0 - MIN_IMPROVEMENT)))
 			break;
 		last = error;
@@ -726,6 +700,7 @@ TrainSubvector(const PipeannPq *layout, int subvector, const float *samples,
 {
 	Size		row = mul_size(layout->len[subvector], sizeof(float));
 	Clustering	c;
+	uint32		run;
 
 	Assert(n >= 1);
 	c.stride = layout->dim >= WIDE_DIM && n > PART * PIPEANN_CENTROIDS ?
@@ -738,7 +713,20 @@ TrainSubvector(const PipeannPq *layout, int subvector, const float *samples,
 	c.distance = PipeannAlloc(mul_size(sizeof(float), n));
 	c.sum = PipeannAlloc(mul_size(sizeof(double) * PIPEANN_CENTROIDS, c.len));
 	c.seeds = PipeannAlloc(mul_size(row, MAX_SEED_BLOCKS * PIPEANN_CENTROIDS));
-	GatherSamples(&c, samples, layout->dim, layout->start[subvector]);
+	/*
+	 * copy a subvector's dimensions out of the samples: every stride-th, then those that
+	 * follow these, and so on
+	 */
+	run = c.n / c.stride;
+	for (uint32 i = 0; i < c.n; i++)
+	{
+		Size		from = (Size) (i % run) * c.stride + i / run;
+
+		memcpy(c.samples + (Size) i * c.len,
+			   samples + from * layout->dim + layout->start[subvector], sizeof(float) * c.len);
+		if (i % INTERRUPT_SAMPLES == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
 
 	/* too few samples to cluster: each is a centroid, in turn */
 	if (n <= PIPEANN_CENTROIDS)

@@ -48,15 +48,6 @@ BoundsOfDistance(const PipeannBounds *bounds, float dist, float error,
 	*most = dist + margin;
 }
 
-static void
-BoundsOfSquare(const PipeannBounds *bounds, float square, float error,
-			   float *least, float *most)
-{
-	BoundsOfDistance(bounds, sqrtf(square), error, least, most);
-	*least *= *least;
-	*most *= *most;
-}
-
 /* With a larger share of its norm a vector may have lost all that it was. */
 #define LARGE_SHARE 0.1f
 
@@ -89,7 +80,11 @@ PipeannBoundsOf(const PipeannBounds *bounds, float dist, float error,
 		error * bounds->query_norm : CosineMargin(bounds, dist, error * aux);
 
 	if (bounds->metric == PIPEANN_L2)
-		BoundsOfSquare(bounds, dist, error, least, most);
+	{
+		BoundsOfDistance(bounds, sqrtf(dist), error, least, most);
+		*least *= *least;
+		*most *= *most;
+	}
 	else if (bounds->metric == PIPEANN_L1)
 		BoundsOfDistance(bounds, dist, error * sqrtf(bounds->dim), least, most);
 	else

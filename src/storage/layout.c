@@ -26,30 +26,6 @@ MinRowBytes(const PipeannLayout *l)
 		MIN_INLINE_TIDS * sizeof(ItemPointerData);
 }
 
-/* Bytes that a slot needs at least. */
-static uint32
-MinSlotSize(const PipeannLayout *l)
-{
-	return INTALIGN(PIPEANN_SLOT_HEADER +
-					l->max_degree * sizeof(uint32) + MinRowBytes(l)) +
-		INTALIGN(PipeannVectorBytes(l->storage, l->dim));
-}
-
-/* Divide what is left of the page among the slots, as room for more rows. */
-static void
-SetOffsets(PipeannLayout *l)
-{
-	uint32		vector_size = INTALIGN(PipeannVectorBytes(l->storage, l->dim));
-
-	l->tids_offset = PIPEANN_SLOT_HEADER + l->max_degree * sizeof(uint32);
-	l->vector_offset = l->slot_size - vector_size;
-	if (l->node_pages > 1)
-		l->vector_offset = INTALIGN(l->tids_offset + MinRowBytes(l));
-	if (l->row_bytes == 0)
-		l->inline_tids = Min((l->vector_offset - l->tids_offset) /
-							 sizeof(ItemPointerData), 32);
-}
-
 /*
  * Compute the layout for the dim, type, metric, storage, max_degree, pq_bytes
  * (0: by dim) and row_bytes of `wanted`, which may be the layout itself. fillfactor is
@@ -60,6 +36,7 @@ PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 				  int fillfactor)
 {
 	PipeannLayout w = *wanted;
+	uint32		vector_size = INTALIGN(PipeannVectorBytes(w.storage, w.dim));
 	uint32		min_size;
 
 	memset(l, 0, sizeof(*l));
@@ -73,7 +50,8 @@ PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 		PipeannPqAutoBytes(w.storage, w.dim);
 	l->pq_bytes = Min(l->pq_bytes, PIPEANN_PAYLOAD - PIPEANN_MAX_ATTRIBUTE_BYTES);
 
-	min_size = MinSlotSize(l);
+	l->tids_offset = PIPEANN_SLOT_HEADER + l->max_degree * sizeof(uint32);
+	min_size = INTALIGN(l->tids_offset + MinRowBytes(l)) + vector_size;
 	if (min_size <= PIPEANN_PAYLOAD)
 	{
 		l->node_pages = 1;
@@ -87,7 +65,12 @@ PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 		l->slot_size = min_size;
 	}
 	l->fill = Max(1, l->slots_per_page * fillfactor / 100);
-	SetOffsets(l);
+	/* what is left of the page is room for more rows */
+	l->vector_offset = l->node_pages > 1 ? min_size - vector_size :
+		l->slot_size - vector_size;
+	if (l->row_bytes == 0)
+		l->inline_tids = Min((l->vector_offset - l->tids_offset) /
+							 sizeof(ItemPointerData), 32);
 	PipeannSetAttributeBytes(l, 0);
 }
 

@@ -97,21 +97,6 @@ PlacesAreRight(const PipeannMeta *meta)
 		 places->length[places->run]);
 }
 
-static void
-CheckCounts(Relation index, const PipeannMeta *meta)
-{
-	const PipeannLayout *l = &meta->layout;
-	uint64		ids = (uint64) meta->graph_pages * l->slots_per_page;
-
-	if (ids >= PIPEANN_INVALID_ID)
-		MetaError(index, "The number of graph pages is out of range.");
-	if (meta->entry_count > ids)
-		MetaError(index, "The entry graph is out of range.");
-	if (!PlacesAreRight(meta) ||
-		PipeannBlocksInUse(&meta->places, l, meta->graph_pages, true) > MaxBlockNumber)
-		MetaError(index, "The runs of pages are out of range.");
-}
-
 /*
  * The format is checked before anything else, so that the hint is right even
  * if a later format changed the rest.
@@ -119,6 +104,9 @@ CheckCounts(Relation index, const PipeannMeta *meta)
 static void
 CheckMeta(Relation index, const PipeannMeta *meta)
 {
+	const PipeannLayout *l = &meta->layout;
+	uint64		ids = (uint64) meta->graph_pages * l->slots_per_page;
+
 	if (!PipeannIsReadable(meta))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -132,7 +120,13 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 	if ((IndexRelationGetNumberOfAttributes(index) > 1) !=
 		(meta->layout.row_bytes > 0))
 		MetaError(index, "The columns do not suit the layout.");
-	CheckCounts(index, meta);
+	if (ids >= PIPEANN_INVALID_ID)
+		MetaError(index, "The number of graph pages is out of range.");
+	if (meta->entry_count > ids)
+		MetaError(index, "The entry graph is out of range.");
+	if (!PlacesAreRight(meta) ||
+		PipeannBlocksInUse(&meta->places, l, meta->graph_pages, true) > MaxBlockNumber)
+		MetaError(index, "The runs of pages are out of range.");
 }
 
 /* Copy the metapage after checking magic, format, layout and counts. */

@@ -14,21 +14,6 @@
 /* Blocks of a run that are asked for before they are read. */
 #define PREFETCH_BLOCKS 64
 
-/* Extend the file with empty pages to this many blocks, if it has fewer. */
-static void
-ExtendFile(Relation index, BlockNumber blocks)
-{
-	while (RelationGetNumberOfBlocks(index) < blocks)
-	{
-		LockRelationForExtension(index, ExclusiveLock);
-		for (int i = 0; i < BLOCKS_AT_A_TIME &&
-			 RelationGetNumberOfBlocks(index) < blocks; i++)
-			ReleaseBuffer(ReadBuffer(index, P_NEW));
-		UnlockRelationForExtension(index, ExclusiveLock);
-		CHECK_FOR_INTERRUPTS();
-	}
-}
-
 /*
  * Make sure that a block exists, and return it locked exclusively. mode is RBM_NORMAL,
  * and the page new or initialised; or RBM_ZERO_AND_LOCK if all of it is to be written.
@@ -38,7 +23,15 @@ PipeannGetBlock(Relation index, BlockNumber blkno, ReadBufferMode mode)
 {
 	Buffer		buffer;
 
-	ExtendFile(index, blkno + 1);
+	while (RelationGetNumberOfBlocks(index) <= blkno)
+	{
+		LockRelationForExtension(index, ExclusiveLock);
+		for (int i = 0; i < BLOCKS_AT_A_TIME &&
+			 RelationGetNumberOfBlocks(index) <= blkno; i++)
+			ReleaseBuffer(ReadBuffer(index, P_NEW));
+		UnlockRelationForExtension(index, ExclusiveLock);
+		CHECK_FOR_INTERRUPTS();
+	}
 	buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno, mode, NULL);
 	if (mode == RBM_NORMAL)
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
