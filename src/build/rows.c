@@ -35,10 +35,9 @@ typedef struct Loading
 {
 	PipeannRows *rows;
 	bool		twins;			/* they have one hash, and are counted */
-	PipeannStorage rounded;		/* the source's storage, if that rounds */
 } Loading;
 
-/* Keep a form if the storage has no room for it, and what tells it from others. */
+/* Keep a form that the storage has no room for, and what distinguishes it from others. */
 static void
 LoadLong(PipeannRows *rows, uint32 i, const void *form)
 {
@@ -61,18 +60,13 @@ LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
 
 	if (rows->longer.forms != NULL)
 		LoadLong(rows, i, PipeannSparseBehind(x));
-	if (row->rounding != NULL && v->storage == l->rounded)
-		memcpy(at, row->form, v->stride);
-	else
-		PipeannVectorFromFloat(x, v->storage, v->dim, at);
+	PipeannVectorFromFloat(x, v->storage, v->dim, at);
 	rows->hash[i] = hash_bytes((const unsigned char *) at, (int) v->stride);
 	if (v->aux != NULL)
 		((float *) v->aux)[i] = PipeannAux(v->metric, row->norm, v->max_norm);
 	if (rows->roundings == NULL)
 		return;
-	if (row->rounding != NULL)
-		rows->roundings[i] = *row->rounding;
-	else if (PipeannIsSparse(v->storage))
+	if (PipeannIsSparse(v->storage))
 		rows->roundings[i] = (PipeannRounding) {
 			.hash = PipeannHashOf(v->storage, x, v->dim)
 		};
@@ -91,12 +85,6 @@ LoadRow(const PipeannSourceRow *row, const float *x, void *arg)
 	if (rows->values != NULL)
 		memcpy(rows->values + row->at, row->row,
 			   row->row->info & PIPEANN_ROW_SIZE);
-	if (x == NULL)
-	{
-		rows->more[rows->nmore++] =
-			(PipeannMoreRow) {row->number, row->tid, row->at};
-		return;
-	}
 	LoadVector(l, row, x);
 	rows->tids[row->number] = row->tid;
 	if (rows->values_at != NULL)
@@ -110,8 +98,7 @@ Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 	PipeannVectors *v = &rows->vectors;
 	Loading		l = {
 		.rows = rows,
-		.twins = source->wanted == PIPEANN_STORAGE_AUTO && source->rounded == 0,
-		.rounded = source->rounded
+		.twins = source->wanted == PIPEANN_STORAGE_AUTO
 	};
 
 	memset(rows, 0, sizeof(*rows));
@@ -138,8 +125,6 @@ Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 		PipeannTeamArray(team, PipeannRounding, v->n);
 	rows->tids = PipeannTeamArray(team, ItemPointerData, v->n);
 	rows->hash = PipeannTeamArray(team, uint32, v->n);
-	if (source->more > 0)
-		rows->more = PipeannTeamArray(team, PipeannMoreRow, source->more);
 	if (source->has_values)
 	{
 		rows->values = PipeannTeamAlloc(team, source->value_bytes);
@@ -163,7 +148,6 @@ PipeannRowsFree(PipeannTeam *team, PipeannRows *rows)
 	PipeannTeamFree(team, rows->long_bytes);
 	PipeannTeamFree(team, rows->tids);
 	PipeannTeamFree(team, rows->values_at);
-	PipeannTeamFree(team, rows->more);
 	PipeannTeamFree(team, rows->hash);
 	PipeannTeamFree(team, rows->again);
 	PipeannTeamFree(team, rows->number);
@@ -332,8 +316,6 @@ FirstChoice(const PipeannRowSource *s)
 
 	if (s->wanted != PIPEANN_STORAGE_AUTO)
 		return s->wanted;
-	if (s->rounded != 0 && !bytes)
-		return s->rounded;
 	if (s->n < MIN_JUDGED)
 		return s->whole;
 	if (bytes)
@@ -349,8 +331,7 @@ IsUnfit(const PipeannRowSource *s, const PipeannRows *rows, int twins)
 {
 	PipeannStorage storage = rows->vectors.storage;
 
-	if (s->wanted != PIPEANN_STORAGE_AUTO || storage == s->whole ||
-		(PipeannIsRounding(storage) && s->rounded != 0))
+	if (s->wanted != PIPEANN_STORAGE_AUTO || storage == s->whole)
 		return false;
 	return rows->distinct < MIN_JUDGED ||
 		(PipeannIsRounding(storage) &&
@@ -392,7 +373,7 @@ static void
 AllocateNodes(PipeannTeam *team, const PipeannRows *rows, PipeannNodes *nodes)
 {
 	uint32		n = rows->distinct;
-	uint32		others = rows->vectors.n - n + rows->nmore;
+	uint32		others = rows->vectors.n - n;
 	PipeannVectors *v = &nodes->vectors;
 
 	memset(nodes, 0, sizeof(*nodes));
@@ -460,23 +441,13 @@ LinkRow(PipeannNodes *nodes, uint32 node, ItemPointerData tid, uint64 values_at)
 static void
 LinkRows(const PipeannRows *rows, PipeannNodes *nodes)
 {
-	uint32		more = 0;
-
 	for (uint32 row = 0; row < rows->vectors.n; row++)
 	{
-		uint32		node = rows->number[row];
-
 		if (row % PART_ROWS == 0)
 			CHECK_FOR_INTERRUPTS();
 		if (rows->again[row])
-		{
-			node = rows->number[node];
-			LinkRow(nodes, node, rows->tids[row],
+			LinkRow(nodes, rows->number[rows->number[row]], rows->tids[row],
 					nodes->values != NULL ? rows->values_at[row] : 0);
-		}
-		for (; more < rows->nmore && rows->more[more].of == row; more++)
-			LinkRow(nodes, node, rows->more[more].tid,
-					rows->more[more].values_at);
 	}
 }
 

@@ -13,7 +13,7 @@
 
 /* ---------- nodes in memory ---------- */
 
-/* What is known of n vectors by the layout; there are none yet. */
+/* Vectors of a layout, without data yet. */
 static inline PipeannVectors
 PipeannVectorsLike(const PipeannLayout *l, uint32 n)
 {
@@ -93,7 +93,7 @@ extern void PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes,
 							 uint32 ids);
 extern void PipeannAssignIds(const PipeannLayout *l, int fill,
 							 PipeannNodes *nodes, const uint32 *order);
-/* Of clusters and graphs: rows alone decide how they come out. */
+/* Seed of clusters and graphs: a constant, so that they depend on the rows alone. */
 #define PIPEANN_BUILD_SEED UINT64CONST(0x76616d616e61)
 
 extern void PipeannReserveNodes(PipeannMeta *meta, const PipeannNodes *nodes);
@@ -108,20 +108,14 @@ typedef struct PipeannSourceRow
 	uint32		number;			/* of its vector among all */
 	double		norm;
 	ItemPointerData tid;
-	const PipeannRounding *rounding;	/* of a vector rounded before, or NULL */
-	const char *form;			/* as it was rounded */
 	const PipeannRow *row;		/* with values, or NULL */
 	uint64		at;				/* bytes of the rows with values before it */
 } PipeannSourceRow;
 
-/* x is NULL for another row of a vector: its first row came before. */
 typedef void (*PipeannTakeRow) (const PipeannSourceRow *row, const float *x,
 								void *arg);
 
-/*
- * The spool of a table (build.c), or the pages of an index (load.c). It can be
- * read again; each member of a team reads a part.
- */
+/* The spool of a table (build.c), which can be read again; each member reads a part. */
 typedef struct PipeannRowSource PipeannRowSource;
 
 struct PipeannRowSource
@@ -130,11 +124,8 @@ struct PipeannRowSource
 	PipeannMetric metric;		/* of which vectors are embedded */
 	PipeannStorage wanted;		/* PIPEANN_STORAGE_AUTO too */
 	PipeannStorage whole;		/* loses nothing of any vector of the column's type */
-	PipeannStorage rounded;		/* vectors come in this storage, which has rounded
-								 * them; or 0 */
 	PipeannStorage rounding;	/* for vectors that half precision suits */
 	uint32		n;				/* vectors */
-	uint32		more;			/* rows beyond one for each */
 	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
 	double		max_norm;
 	bool		has_values;
@@ -146,14 +137,6 @@ struct PipeannRowSource
 
 /* ---------- rows.c: rows in the order of their source ---------- */
 
-/* Another row of a vector that the source has only once. */
-typedef struct PipeannMoreRow
-{
-	uint32		of;
-	ItemPointerData tid;
-	uint64		values_at;
-} PipeannMoreRow;
-
 typedef struct PipeannRows
 {
 	PipeannVectors vectors;		/* of all rows, in the storage chosen */
@@ -164,8 +147,6 @@ typedef struct PipeannRows
 	ItemPointerData *tids;		/* [n] */
 	char	   *values;			/* rows with values, or NULL if they have none */
 	uint64	   *values_at;		/* [n] */
-	PipeannMoreRow *more;		/* by `of` */
-	uint32		nmore;
 	uint32	   *hash;			/* [n] of the vector as it is stored */
 	uint8	   *again;			/* [n] equal to an earlier row */
 	uint32	   *number;			/* [n] the first such row; later the node */
