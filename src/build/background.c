@@ -36,12 +36,12 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
-/* A backend asks for no worker again for this long. */
+/* Pause before a backend asks for a worker again. */
 #define ASK_PAUSE_MS (PIPEANN_MINUTE / 6)
 
 /*
- * The worker looks again after a pause as long as there is something to do, up to a number
- * of times in which nothing could be done. Then a later insert or VACUUM asks again.
+ * While there is something to do the worker looks again after a pause. It ends after
+ * MOST_LOOKS in vain; then a later insert or VACUUM asks for another.
  */
 #define LOOK_PAUSE_MS (PIPEANN_MINUTE / 60)
 #define MOST_LOOKS 3600
@@ -484,8 +484,8 @@ Rebuild(Work *work)
 /* ---------- the whole ---------- */
 
 /*
- * One worker is at work in a database. A lock of the kind of advisory ones, of a class that
- * users do not have, is the session's until it ends.
+ * Only one worker runs in a database: it holds a session lock, an advisory one of a class
+ * that users cannot take.
  */
 static bool
 LockDatabase(void)

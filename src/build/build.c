@@ -116,7 +116,7 @@ SpoolInit(PipeannTeam *team, Spool *s, PipeannColumns columns,
 	memset(s->stats.fits, true, sizeof(s->stats.fits));
 }
 
-/* The least form that holds x exactly; notes what does not suit it. */
+/* The smallest storage that holds x exactly; notes which do not suit it. */
 static PipeannStorage
 FormOf(Spool *s, const float *x, double norm)
 {
@@ -481,7 +481,7 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 									 (int64) state->spool.stats.rows);
 }
 
-/* What an index's columns and options say of the layout that is wanted. */
+/* The layout that is wanted, by an index's columns and options. */
 static PipeannLayout
 IndexLayout(Relation index)
 {
@@ -543,8 +543,8 @@ MemoryForRows(const BuildState *state)
 }
 
 /*
- * Rows become nodes, with numbers by which near ones follow one another; the spool
- * and what was known of rows goes. Returns the first partition of the nodes.
+ * Make nodes of the rows, numbered so that near ones have near numbers, and free the
+ * spool and the rows. Returns the first partition of the nodes.
  */
 static PipeannClusters *
 MakeNodes(BuildState *state)
@@ -577,7 +577,7 @@ MakeNodes(BuildState *state)
 
 /* ---------- the metapage ---------- */
 
-/* Errors if a storage that was chosen is not for such vectors, which it may rotate. */
+/* Errors if the user's storage is not for such vectors: some storages rotate them. */
 static void
 CheckStorage(PipeannStorage storage, PipeannType type, int dim,
 			 PipeannMetric metric)
@@ -615,7 +615,7 @@ MakeLayout(PipeannLayout *l, PipeannLayout wanted,
 	PipeannLayoutInit(l, &wanted, options->fillfactor);
 }
 
-/* If there are no rows yet: one as the columns' types let expect. */
+/* The size to expect by the columns' types, if there are no rows yet. */
 static void
 ExpectRows(PipeannRowSizes *sizes, TupleDesc values)
 {
@@ -947,8 +947,8 @@ pipeannbuildempty(Relation index)
 /* ---------- what a build will take, before it is begun ---------- */
 
 /*
- * All vectors are taken to be different, so that an estimate is rather too
- * much.
+ * All vectors are taken to be different, so an estimate is too high rather than
+ * too low.
  */
 
 /* What the sample tells. */
@@ -970,7 +970,7 @@ NodeMemory(const PipeannLayout *l)
 }
 
 /*
- * The sample goes the way that rows will go, so that the rules are the same.
+ * The sample is loaded as rows will be, so that the rules are the same.
  * An index on few rows has floats, as has one on none.
  */
 static Sampled

@@ -89,7 +89,7 @@ BeginRows(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 	};
 }
 
-/* The next row, which gets its place, or what stands for it if it is long; or NULL. */
+/* Take the next row and assign its place: the row, or what stands for a long one; or NULL. */
 static const PipeannRow *
 NextRow(RowWalk *walk)
 {

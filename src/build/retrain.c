@@ -15,7 +15,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Codes that err this many times as much as they did are those of other vectors. */
+/* Inserted vectors are of another kind if codes err this many times as much as before. */
 #define DRIFT 1.5
 
 /* They are made again in place at this many times the nodes: at 4,096, and at 32,768. */
@@ -433,7 +433,7 @@ IsOurOwn(Relation heap, Relation index)
 		CheckRelationLockedByMe(heap, ShareLock, true);
 }
 
-/* Make codes that are wanted, as far as others need not wait for that for long. */
+/* Make codes that are wanted, unless others would have to wait for long. */
 void
 PipeannRetrain(Relation heap, Relation index, const PipeannMeta *meta)
 {
