@@ -6,19 +6,19 @@ LOAD 'pipeann';
 SELECT amname, amtype, amhandler FROM pg_am WHERE amname = 'pipeann';
 
 SELECT c.opcname, c.opcintype::regtype, c.opcdefault, o.amopopr::regoperator,
-	o.amopstrategy, o.amoppurpose, s.opfname AS sorted_by, p.amproc
+	o.amopstrategy, o.amoppurpose, s.opfname AS sorted_by, string_agg(p.amproc::text, ', ' ORDER BY p.amprocnum)
 FROM pg_opclass c
 	JOIN pg_am a ON a.oid = c.opcmethod
 	JOIN pg_amop o ON o.amopfamily = c.opcfamily
 	JOIN pg_opfamily s ON s.oid = o.amopsortfamily
 	JOIN pg_amproc p ON p.amprocfamily = c.opcfamily
 WHERE a.amname = 'pipeann'
-ORDER BY 1, p.amprocnum;
-
-SELECT c.opcname, amvalidate(c.oid)
-FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod
-WHERE a.amname = 'pipeann'
+GROUP BY 1, 2, 3, 4, 5, 6, 7
 ORDER BY 1;
+
+SELECT c.opcname
+FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod
+WHERE a.amname = 'pipeann' AND amvalidate(c.oid) IS NOT TRUE;
 
 -- all that belongs to the extension
 SELECT pg_describe_object(classid, objid, 0)

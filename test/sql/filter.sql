@@ -1,4 +1,4 @@
-\a \t
+\a \t \pset recordsep '; '
 -- Filter columns: key columns beside the vector, and conditions on them.
 SET enable_seqscan = off;
 SET enable_sort = off;

@@ -1,4 +1,4 @@
-\a \t
+\a \t \pset recordsep '; '
 -- Columns and expressions of type halfvec: values to the last bit, what does not fit, limits.
 SET enable_seqscan = off;
 SET jit = off;

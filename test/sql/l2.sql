@@ -1,4 +1,4 @@
-\a \t
+\a \t \pset recordsep '; '
 -- The access method in use, with the operator class of the Euclidean distance.
 SET enable_seqscan = off;
 SET jit = off;
