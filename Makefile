@@ -12,7 +12,7 @@
 # the second one, which needs libpq.
 # WERROR=1 makes warnings errors. PAUSE_POINTS=1 builds a library for tests, in
 # which backends can be made to wait (src/base/pause.h), PLANTED_FAULTS=1 one that
-# can be told to answer wrongly (src/base/planted.h). CASSERT=1 builds one with
+# can be told to answer wrongly (src/base/pause.h). CASSERT=1 builds one with
 # assertions, SANITIZE=1 one with AddressSanitizer and UBSan, which a server loads
 # that scripts/sanitized.sh makes.
 

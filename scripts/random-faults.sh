@@ -1,6 +1,6 @@
 #!/bin/bash
 # random-faults.sh [OPTION...]
-#	Builds a library in which faults can be planted (src/base/planted.h), and sees
+#	Builds a library in which faults can be planted (src/base/pause.h), and sees
 #	whether random queries find each of them within a minute. Options are those of
 #	test/random/faults.py: --folder DIR of the server, --seed S, names of faults.
 #	The library is not installed: it is in a folder of its own.

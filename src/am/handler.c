@@ -18,7 +18,6 @@
 #include "access/reloptions.h"
 #include "attributes/attributes.h"
 #include "base/pause.h"
-#include "base/planted.h"
 #include "build/build.h"
 #include "cache/cache.h"
 #include "catalog/pg_amop.h"

@@ -6,7 +6,7 @@
 #define PIPEANN_CODING_H
 
 #include "attributes/attributes.h"
-#include "base/bits.h"
+#include "base/id_set.h"
 #include "common/hashfn.h"
 
 /* What compares values, or hashes elements. */

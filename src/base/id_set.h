@@ -91,4 +91,31 @@ PipeannIdSetPut(PipeannIdSet *set, uint32 key, uint32 value)
 extern void PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values);
 extern void PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values);
 
+/* ---------- sets of numbers, a bit each ---------- */
+
+/* An empty set of numbers below n. */
+static inline uint8 *
+PipeannNoBits(Size n)
+{
+	return PipeannAllocZero(n / 8 + 1);
+}
+
+static inline bool
+PipeannHasBit(const uint8 *bits, uint32 i)
+{
+	return (bits[i / 8] >> i % 8) & 1;
+}
+
+static inline void
+PipeannSetBit(uint8 *bits, uint32 i)
+{
+	bits[i / 8] |= 1 << i % 8;
+}
+
+static inline void
+PipeannClearBit(uint8 *bits, uint32 i)
+{
+	bits[i / 8] &= ~(1 << i % 8);
+}
+
 #endif							/* PIPEANN_IDSET_H */

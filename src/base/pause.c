@@ -4,7 +4,6 @@
  */
 #include "base/pause.h"
 
-#include "base/planted.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "utils/guc.h"

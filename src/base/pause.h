@@ -1,17 +1,21 @@
 /*
  * pause.h
- *		Points at which tests can make a backend wait.
+ *		Points at which tests can make a backend wait, and faults that they plant.
  *
  * Built with PAUSE_POINTS=1, a backend that comes to a point named in
  * pipeann.pause_at waits while another session holds the advisory lock
  * PIPEANN_PAUSE_KEY, or, if the name is followed by a colon and a number, for so
  * many ms. In a server with injection points each point is an injection point.
  * Otherwise nothing is compiled in. A backend must hold no buffer lock at a point.
+ *
+ * Built with PLANTED_FAULTS=1, PIPEANN_PLANTED(name) is true in a session whose
+ * setting pipeann.planted_fault is that name. Otherwise it is false when it is
+ * compiled, and nothing is left of it. scripts/random-faults.sh plants each.
  */
 #ifndef PIPEANN_PAUSE_H
 #define PIPEANN_PAUSE_H
 
-#include "postgres.h"
+#include "base/base.h"
 
 #ifdef PIPEANN_PAUSE_POINTS
 
@@ -46,6 +50,20 @@ extern void PipeannPauseInit(void);
 #else
 #define PIPEANN_MINUTE 60000
 #define PipeannPauseInit() ((void) 0)
+#endif
+
+#ifdef PIPEANN_PLANTED_FAULTS
+
+#define PIPEANN_PLANTED(name) PipeannIsPlanted(name)
+
+extern bool PipeannIsPlanted(const char *name);
+extern void PipeannPlantedInit(void);
+
+#else
+
+#define PIPEANN_PLANTED(name) false
+#define PipeannPlantedInit() ((void) 0)
+
 #endif
 
 #endif							/* PIPEANN_PAUSE_H */

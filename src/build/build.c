@@ -16,7 +16,7 @@
 #include "base/metric.h"
 #include "base/parallel.h"
 #include "base/pause.h"
-#include "build/coding.h"
+#include "build/internal.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
 #include "distance/sparse.h"

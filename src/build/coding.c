@@ -7,7 +7,7 @@
 
 #include <float.h>
 
-#include "build/coding.h"
+#include "build/internal.h"
 #include "distance/distance.h"
 #include "miscadmin.h"
 #include "utils/rel.h"

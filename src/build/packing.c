@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "access/xloginsert.h"
-#include "build/coding.h"
+#include "build/internal.h"
 #include "distance/sparse.h"
 #include "miscadmin.h"
 #include "utils/rel.h"

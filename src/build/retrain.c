@@ -7,7 +7,7 @@
 
 #include "base/metric.h"
 #include "base/pause.h"
-#include "build/coding.h"
+#include "build/internal.h"
 #include "distance/distance.h"
 #include "io/io.h"
 #include "miscadmin.h"

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "build/rows.h"
+#include "build/internal.h"
 #include "common/hashfn.h"
 #include "distance/sparse.h"
 #include "miscadmin.h"

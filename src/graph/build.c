@@ -10,8 +10,7 @@
 
 #include "base/key.h"
 #include "base/random.h"
-#include "graph/leaf.h"
-#include "graph/measure.h"
+#include "graph/internal.h"
 
 /* Random candidates that each node of a graph with far edges is offered. */
 #define FAR 4

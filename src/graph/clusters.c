@@ -18,7 +18,7 @@
 
 #include "base/random.h"
 #include "distance/distance.h"
-#include "graph/leaf.h"
+#include "graph/internal.h"
 
 /* ---------- vectors in fixed point ---------- */
 

@@ -6,7 +6,7 @@
 #include "base/base.h"
 
 #include "distance/distance.h"
-#include "graph/leaf.h"
+#include "graph/internal.h"
 
 /* ---------- reservoirs ---------- */
 

@@ -4,7 +4,7 @@
  */
 #include "base/base.h"
 
-#include "graph/measure.h"
+#include "graph/internal.h"
 
 /*
  * Bytes to prefetch: enough to cover memory latency, and so few that the first

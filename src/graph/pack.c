@@ -12,9 +12,9 @@
 #include "base/base.h"
 
 #include "graph/graph.h"
-#include "base/bits.h"
+#include "base/id_set.h"
 #include "base/key.h"
-#include "graph/measure.h"
+#include "graph/internal.h"
 
 #define PROGRESS_STEP 1024
 

@@ -12,7 +12,7 @@
 #include <math.h>
 
 #include "base/key.h"
-#include "graph/measure.h"
+#include "graph/internal.h"
 
 /* One of this many nearest nodes should lead to a node. */
 #define NEAREST 10

@@ -19,7 +19,7 @@
 
 #include "base/random.h"
 #include "distance/distance.h"
-#include "graph/fixed.h"
+#include "graph/internal.h"
 
 #define AXES PIPEANN_REDUCED_DIM
 

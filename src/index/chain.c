@@ -12,7 +12,7 @@
  */
 #include "postgres.h"
 
-#include "base/planted.h"
+#include "base/pause.h"
 #include "index/index.h"
 #include "distance/sparse.h"
 #include "utils/rel.h"

@@ -14,7 +14,7 @@
 
 #include "access/amapi.h"
 #include "access/sysattr.h"
-#include "base/planted.h"
+#include "base/pause.h"
 #include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"

@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "access/amapi.h"
-#include "base/planted.h"
+#include "base/pause.h"
 #include "executor/execPartition.h"
 #include "executor/executor.h"
 #include "miscadmin.h"

@@ -10,7 +10,7 @@
 #include "access/htup_details.h"
 #include "access/stratnum.h"
 #include "access/sysattr.h"
-#include "base/planted.h"
+#include "base/pause.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_amop.h"
 #include "catalog/pg_class_d.h"

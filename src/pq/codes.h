@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-#include "base/bits.h"
+#include "base/id_set.h"
 #include "pq/pq.h"
 
 /* Codes that a loader is asked for at once at the most, and whose addresses stay valid. */

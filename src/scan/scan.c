@@ -20,7 +20,6 @@
 #include "access/xlog.h"
 #include "attributes/attributes.h"
 #include "base/pause.h"
-#include "base/planted.h"
 #include "catalog/index.h"
 #include "distance/sparse.h"
 #include "executor/executor.h"

@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "base/bits.h"
+#include "base/id_set.h"
 #include "base/pause.h"
 #include "miscadmin.h"
 #include "scan/state.h"

@@ -8,7 +8,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "base/planted.h"
+#include "base/pause.h"
 #include "distance/distance.h"
 #include "search/list.h"
 

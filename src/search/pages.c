@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "base/planted.h"
+#include "base/pause.h"
 #include "distance/distance.h"
 #include "search/list.h"
 

@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-#include "base/bits.h"
+#include "base/id_set.h"
 #include "search/list.h"
 
 /* Exploring candidates. */

@@ -7,7 +7,7 @@
  */
 #include "search/state.h"
 
-#include "base/planted.h"
+#include "base/pause.h"
 
 #define HEAP_ITEM PipeannResult
 #include "search/heap.h"

@@ -14,7 +14,6 @@
 
 #include "pq/codes.h"
 #include "search/pool.h"
-#include "storage/bounds.h"
 #include "storage/slot.h"
 #include "storage/page_source.h"
 

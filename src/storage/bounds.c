@@ -13,7 +13,7 @@
  * Such an error is too large to decide by it which rows are near each other, but
  * for the bound it does no harm: a bound may be lower than it need be.
  */
-#include "storage/bounds.h"
+#include "storage/slot.h"
 
 /* Half an ulp of single precision, relative. */
 #define EPSILON (1.0 / (1 << 24))

@@ -2,7 +2,7 @@
  * places.c
  *		The sizes of stripes, and the places of runs.
  */
-#include "storage/places.h"
+#include "storage/slot.h"
 
 /*
  * Choose how many code pages and graph pages a stripe has, for pages with this many bytes

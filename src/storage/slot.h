@@ -1,14 +1,15 @@
 /*
  * slot.h
- *		A node's slot in a graph page. Needs no server, so that search/ can be
+ *		A node's slot in a graph page, and which block that is. Needs no server, so that search/ can be
  *		tested without one; the rest of the format is in storage.h.
  */
-#ifndef PIPEANN_NODE_H
-#define PIPEANN_NODE_H
-
-#include "base/base.h"
+#ifndef PIPEANN_SLOT_H
+#define PIPEANN_SLOT_H
 
 #include <math.h>
+
+#include "base/base.h"
+#include "base/metric.h"
 
 /*
  * A slot has slot_size bytes: header, max_degree neighbour ids, rows, the vector.
@@ -98,7 +99,7 @@ typedef struct PipeannLayout
 	uint32		slot_size;
 	uint32		tids_offset;
 	uint32		vector_offset;
-	uint16		stripe_pages;	/* graph pages of a stripe (places.h) */
+	uint16		stripe_pages;	/* graph pages of a stripe */
 	uint16		stripe_codes;	/* code pages of it */
 	uint32		codes_per_page;
 } PipeannLayout;
@@ -370,4 +371,120 @@ PipeannSlotRows(const PipeannLayout *l, const PipeannSlot *slot)
 						 PipeannInlineBytes(l), slot->ntids);
 }
 
-#endif							/* PIPEANN_NODE_H */
+/* ---------- which block a page is ---------- */
+
+#ifdef PIPEANN_STANDALONE
+#define BlockNumber uint32
+#else
+#include "storage/block.h"
+#endif
+
+/* The most runs that are and have been. */
+#define PIPEANN_RUNS 3
+
+/*
+ * The runs, in the order in which they were made and stand in the file. A run is put
+ * behind all pages that there are: a page has the same block as long as the index has it.
+ */
+typedef struct PipeannPlaces
+{
+	BlockNumber first[PIPEANN_RUNS];
+	uint32		length[PIPEANN_RUNS];	/* blocks; 0: there is no such run */
+	uint32		run;			/* the one that is in use, if there are codes */
+} PipeannPlaces;
+
+static inline uint32
+PipeannStripeLength(const PipeannLayout *l)
+{
+	return l->stripe_codes + (uint32) l->stripe_pages * l->node_pages;
+}
+
+/* The block that would be this one if there were no runs. */
+static inline BlockNumber
+PipeannSkipRuns(const PipeannPlaces *places, BlockNumber block)
+{
+	for (int i = 0; i < PIPEANN_RUNS; i++)
+		block += block >= places->first[i] ? places->length[i] : 0;
+	return block;
+}
+
+/* The first block of a graph page. */
+static inline BlockNumber
+PipeannGraphBlock(const PipeannPlaces *places, const PipeannLayout *l,
+				  uint32 page)
+{
+	uint32		stripe = page / l->stripe_pages;
+
+	return PipeannSkipRuns(places, 1 + stripe * PipeannStripeLength(l) +
+						   page % l->stripe_pages * l->node_pages +
+						   (stripe > 0 ? l->stripe_codes : 0));
+}
+
+/* The block of a code page. */
+static inline BlockNumber
+PipeannCodeBlock(const PipeannPlaces *places, const PipeannLayout *l,
+				 uint32 code_page)
+{
+	uint32		stripe = code_page / l->stripe_codes;
+
+	return PipeannSkipRuns(places, 1 + stripe * PipeannStripeLength(l) +
+						   code_page % l->stripe_codes +
+						   (stripe > 0 ? 0 : l->stripe_pages * l->node_pages));
+}
+
+/* The first block of the run in use. */
+static inline BlockNumber
+PipeannRunBlock(const PipeannPlaces *places)
+{
+	return places->first[places->run];
+}
+
+static inline uint32
+PipeannCodesPerPage(const PipeannLayout *l)
+{
+	return l->codes_per_page;
+}
+
+/* Code pages for this many ids. */
+static inline uint32
+PipeannCodePages(const PipeannLayout *l, uint32 ids)
+{
+	return (uint32) (((uint64) ids + l->codes_per_page - 1) / l->codes_per_page);
+}
+
+/* places.c */
+extern void PipeannStripesInit(PipeannLayout *l, uint32 page_bytes, uint32 most);
+extern uint32 PipeannPageAt(const PipeannPlaces *places,
+							const PipeannLayout *l, BlockNumber block);
+extern uint64 PipeannBlocksInUse(const PipeannPlaces *places,
+								 const PipeannLayout *l, uint32 graph_pages,
+								 bool has_codes);
+extern uint32 PipeannRunRoom(const PipeannPlaces *places);
+extern void PipeannRunPlace(PipeannPlaces *places, BlockNumber end,
+							uint32 least, uint32 length);
+
+/* ---------- how far a row may be from a query if its vector was rounded ---------- */
+
+typedef struct PipeannBounds
+{
+	PipeannMetric metric;
+	int			dim;
+	float		arithmetic;		/* relative error of a distance */
+	float		query_norm;		/* for inner products */
+	bool		orthogonal;		/* errors are, to their vectors */
+} PipeannBounds;
+
+extern void PipeannBoundsInit(PipeannBounds *bounds,
+							  const PipeannLayout *layout,
+							  const float *query);
+extern void PipeannBoundsOf(const PipeannBounds *bounds, float dist,
+							float error, float aux, float *least, float *most);
+
+/* An order key in SQL's units: what the metric's operator gives. */
+static inline double
+PipeannSqlDistance(PipeannMetric metric, float key)
+{
+	return PipeannMetrics[metric].distance(key);
+}
+
+#endif							/* PIPEANN_SLOT_H */

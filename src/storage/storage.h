@@ -8,7 +8,7 @@
 #ifndef PIPEANN_STORAGE_H
 #define PIPEANN_STORAGE_H
 
-#include "storage/meta.h"
+#include "storage/page.h"
 
 #include "storage/itemptr.h"
 

@@ -5,7 +5,7 @@
 #ifndef PIPEANN_PASSES_H
 #define PIPEANN_PASSES_H
 
-#include "base/bits.h"
+#include "base/id_set.h"
 #include "commands/vacuum.h"
 #include "index/index.h"
 

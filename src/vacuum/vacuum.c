@@ -13,7 +13,6 @@
 #include "access/relation.h"
 #include "attributes/attributes.h"
 #include "base/pause.h"
-#include "base/planted.h"
 #include "build/build.h"
 #include "catalog/index.h"
 #include "commands/progress.h"

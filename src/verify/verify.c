@@ -16,7 +16,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "base/bits.h"
+#include "base/id_set.h"
 #include "catalog/index.h"
 #include "distance/sparse.h"
 #include "fmgr.h"

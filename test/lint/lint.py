@@ -39,16 +39,16 @@ FORBIDDEN = {
     "verify": NEIGHBORS | {"build", "insert", "scan", "plan", "vacuum"},
 }
 # Headers of a room that others may include beside ROOM/ROOM.h.
-OPEN_HEADERS = {"distance/sparse.h", "index/neighbors.h", "pq/codes.h", "storage/slot.h", "storage/bounds.h", "storage/page_source.h"}
+OPEN_HEADERS = {"distance/sparse.h", "index/neighbors.h", "pq/codes.h", "storage/slot.h", "storage/page_source.h"}
 OPEN_ROOMS = {"base"}
 MOST_FUNCTION, MOST_HEADER, MOST_PARAMETERS = 100, 250, 7
 MOST_README, MOST_COLUMNS = 150, 100
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 46728,
+    "lines of src/*/*.[ch]": 46635,
     "functions of pipeann.so that are not static": 481,
-    "headers of src/": 68,
+    "headers of src/": 59,
     "words of src/README": 9000,
     "fields of PipeannSearch": 55,
     "fields of PipeannScan": 36,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether random queries find faults that are planted in the library (src/base/planted.h).
+"""Whether random queries find faults that are planted in the library (src/base/pause.h).
 
     test/random/faults.py --library FILE [--folder DIR] [--seconds 60] [--seed S] [NAME...]
 

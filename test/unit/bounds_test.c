@@ -5,7 +5,7 @@
 #include "unit.h"
 
 #include "distance/distance.h"
-#include "storage/bounds.h"
+#include "storage/slot.h"
 #include "search/search.h"
 
 #define MAX_DIM 4096

@@ -9,8 +9,7 @@
 #include "unit.h"
 
 #include "distance/distance.h"
-#include "graph/leaf.h"
-#include "graph/measure.h"
+#include "graph/internal.h"
 
 #define DIM 19
 #define PLACES 16

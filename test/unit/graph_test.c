@@ -15,7 +15,7 @@
 
 #include "distance/distance.h"
 #include "graph/graph.h"
-#include "graph/measure.h"
+#include "graph/internal.h"
 
 #define DIM 784
 /* With sanitizers these are fewer rows, as 6,000 take a minute and a half. */

@@ -4,7 +4,7 @@
  */
 #include "unit.h"
 
-#include "storage/places.h"
+#include "storage/slot.h"
 
 /* The contents of a page of 1, 8 and 32 kB, and the blocks of half a megabyte. */
 static const struct

@@ -9,7 +9,7 @@
 
 #include "distance/distance.h"
 #include "graph/graph.h"
-#include "graph/measure.h"
+#include "graph/internal.h"
 
 #define DIM 600
 #define ROWS 9000
