@@ -490,7 +490,7 @@ pipeannvalidate(Oid opclassoid)
 /* Pages of the codes that the search looks at for a node, as near nodes have codes near each other. */
 #define CODE_PAGES_OF_NODE 7
 
-/* Overlapping reads cost so many times less than one after another. */
+/* How many times less overlapping reads cost than one after another. */
 #define OVERLAP 4.0
 
 /* What a scan with conditions does before it goes through codes, in operators. */

@@ -283,7 +283,7 @@ PipeannAttributesFilter(PipeannAttributes *a,
 
 /*
  * Samples tell how wide a column's code should be, and what stands in its histogram. A
- * column has one width for as long as the index has codes; its histogram is made anew
+ * column has one width for as long as the index has codes; its histogram is made again
  * with them.
  */
 
@@ -544,7 +544,7 @@ HashRows(const PipeannIndexView *view, uint32 id, PipeannSlot *slot,
 	return chain.next == PIPEANN_INVALID_ID;
 }
 
-/* False if a node has so many rows that it must not be made. */
+/* False if a node has too many rows for a code to be made. */
 bool
 PipeannNodeCodeMake(PipeannNodeCode *node, uint32 id)
 {

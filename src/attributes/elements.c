@@ -201,7 +201,7 @@ ShareInVain(const Sample *s, const uint32 *rows_with, uint32 bits,
 	return sum / s->rows;
 }
 
-/* Take the best of codes with so many own bits, if that is better. */
+/* Take the best of codes with this many bits of their own, if that is better. */
 static void
 TryOwn(const Sample *s, uint32 own, Choice *best)
 {
@@ -290,7 +290,7 @@ ElementTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 /* In the first byte of a code. */
 #define WRITTEN 0x80
 
-/* Of nodes that a code lets pass so many match, if nobody knows. */
+/* The share of nodes that a code lets pass that match, if unknown. */
 #define BLOOM_PRECISION 0.1
 
 /* The histogram, checked; NULL if there is none. */

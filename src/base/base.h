@@ -168,7 +168,7 @@ typedef enum PipeannStorage
 	PIPEANN_SQ13 = 6,
 	PIPEANN_SQ14 = 7,
 	PIPEANN_BITS = 8,			/* an element is 0 or 1; the first is a byte's highest bit */
-	PIPEANN_SPARSE16 = 9,		/* with room for so many elements (distance/sparse.h) */
+	PIPEANN_SPARSE16 = 9,		/* with room for this many elements (distance/sparse.h) */
 	PIPEANN_SPARSE1000 = 15,
 	PIPEANN_ROOTS16 = 16,		/* the same, whose projection is of the elements' roots */
 	PIPEANN_ROOTS1000 = 22
@@ -189,7 +189,7 @@ PipeannIsSparse(PipeannStorage storage)
 	return storage >= PIPEANN_SPARSE16;
 }
 
-/* The most elements that are not zero of a sparse storage, of which there are so many sizes. */
+/* The most nonzero elements of a sparse storage, and the number of such storages. */
 #define PIPEANN_SPARSE_SIZES (PIPEANN_ROOTS16 - PIPEANN_SPARSE16)
 static inline int
 PipeannSparseRoom(PipeannStorage storage)

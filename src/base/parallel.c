@@ -185,7 +185,7 @@ Map(Allocation *a, File file, uint32 number)
 /* So little is not worth a file, nor counting. */
 #define SMALL (64 * 1024)
 
-/* Where memory is short, one part of so many is for all but work. */
+/* Where memory is short, one part in WORK_PART is for everything but work. */
 #define WORK_PART 3
 
 static void

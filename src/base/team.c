@@ -16,7 +16,7 @@ PipeannTeamAlone(void)
 	return &alone;
 }
 
-/* Begin a step of n items, handed out in runs of so many. All members call. */
+/* Begin a step of n items, handed out in runs of this many. All members call. */
 void
 PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run)
 {

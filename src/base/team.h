@@ -3,7 +3,7 @@
  *		The processes that work on one index together.
  *
  * All members of a team run the same program. Work is done in steps: the items
- * 0 .. n - 1 of a step are handed out in runs to whoever asks next, and no
+ * 0 .. n - 1 of a step are handed out in runs to the member that asks next, and no
  * member goes on before all items are done. What a step writes must not depend
  * on who does which item, so that the result is the same with any number of
  * members.
@@ -165,7 +165,7 @@ PipeannTeamFree(PipeannTeam *team, const void *memory)
 		pfree((void *) memory);
 }
 
-/* Whether PipeannTeamAlloc() has memory for so many bytes. */
+/* Whether PipeannTeamAlloc() has memory for this many bytes. */
 static inline bool
 PipeannTeamFits(PipeannTeam *team, Size size)
 {

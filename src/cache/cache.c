@@ -565,7 +565,7 @@ PutMap(PipeannAttachment *attachment, void *arg)
 		PipeannRowMapWrite(map, newer->plan, false);
 	else if (map != NULL && attachment->entry != NULL)
 	{
-		/* searches may read the one that is too small: all of it begins anew */
+		/* searches may read the one that is too small: the cache is made again */
 		PipeannRegistryDoom(attachment->entry, attachment->generation);
 		return;
 	}
@@ -617,7 +617,7 @@ WithdrawMap(PipeannAttachment *attachment, void *arg)
 	newer->count = map->count;
 }
 
-/* Unless another map has taken its place, or it was written anew, it is read again. */
+/* Let the map be read again, unless another took its place or it was rewritten. */
 static void
 PutMapBack(PipeannAttachment *attachment, void *arg)
 {

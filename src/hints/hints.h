@@ -49,7 +49,7 @@ typedef struct PipeannStats
 } PipeannStats;
 
 /*
- * Which node has a row, for whoever knows rows by their TIDs only. A map holds
+ * Maps a row's TID to its node. A map holds
  * the rows that there were when it was made, less those that VACUUM has removed
  * since.
  */

@@ -1,6 +1,6 @@
 /*
  * row_map.c
- *		Which node has a row, for whoever knows rows by their TIDs only.
+ *		Maps of rows: from a TID to its node.
  *
  * src/README tells when what a map says is true, and who may read it while it is
  * written.

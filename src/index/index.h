@@ -21,8 +21,8 @@
 #include "utils/rel.h"
 
 /*
- * Heavyweight page lock for new codes, taken exclusively by whoever makes them, and shared
- * by VACUUM and pipeann_check().
+ * Heavyweight page lock for new codes: exclusive to make them, shared by VACUUM and
+ * pipeann_check().
  */
 #define PIPEANN_MAINTENANCE_LOCK 1
 

@@ -25,7 +25,7 @@
 /* ... and of a set's ids. */
 #define FIRST_RANKS 512
 
-/* So many candidates' pages are always checked for room. */
+/* Candidates whose pages are always checked for room. */
 #define NEAR_CANDIDATES 32
 
 /* An empty set with room for size nodes, palloc'd. */
@@ -416,7 +416,7 @@ typedef enum Effort
  */
 
 /*
- * An edge that need not be made is given up after so many tries. Each time
+ * Tries after which an edge that need not be made is given up. Each time
  * that it fails, another backend has made its change.
  */
 #define MAX_TRIES 3
@@ -509,17 +509,16 @@ FetchCodes(VectorCache *cache, const uint32 *ids, int n)
 }
 
 /*
- * See a slot's list, as an edge is tried again, or for the first time: then as the search saw
- * it, without the rest of the slot. If it has changed since, the edge is not made, and tried
- * again.
+ * Copy a slot: read from its page, or else only its list as the search saw it. If that has
+ * changed since, the edge is not made, and tried again with what is read.
  */
 static void
-SeeList(const NewNode *node, uint32 target, bool again, PipeannSlot *slot)
+SeeList(const NewNode *node, uint32 target, bool reread, PipeannSlot *slot)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
 	uint32		at;
 
-	if (!again && node->known != NULL && PipeannIdSetGet(&node->ranks, target, &at))
+	if (!reread && node->known != NULL && PipeannIdSetGet(&node->ranks, target, &at))
 		memcpy(slot, PipeannLinkList(l, node->known, at), PipeannListBytes(l));
 	else
 		PipeannSlotCopy(node->view, target, slot);
@@ -688,11 +687,11 @@ JoinFull(NewNode *node, bool forced, int place, PipeannListChange *edge)
 }
 
 /*
- * Plan an edge from target, again or for the first time. False if there is to be none:
- * pruning finds it superfluous, or target is no node.
+ * Plan an edge from target, rereading its list or as the search saw it. False if there is
+ * to be none: pruning finds it superfluous, or target is no node.
  */
 static bool
-PlanEdge(NewNode *node, uint32 target, Effort effort, bool again,
+PlanEdge(NewNode *node, uint32 target, Effort effort, bool reread,
 		 PipeannListChange *edge)
 {
 	const PipeannLayout *l = &node->view->meta.layout;
@@ -701,7 +700,7 @@ PlanEdge(NewNode *node, uint32 target, Effort effort, bool again,
 
 	edge->target = target;
 	edge->done = false;
-	SeeList(node, target, again, edge->seen);
+	SeeList(node, target, reread, edge->seen);
 	if (!PipeannSlotIsNode(edge->seen) || target == node->id)
 		return false;
 	edge->n = PipeannSlotDegree(l, edge->seen);
@@ -717,7 +716,7 @@ PlanEdge(NewNode *node, uint32 target, Effort effort, bool again,
 		return false;
 	place = PlaceInFull(node, forced, edge);
 	/* pruning takes the whole slot, which may have changed */
-	if (place == PIPEANN_UNDECIDED && !again)
+	if (place == PIPEANN_UNDECIDED && !reread)
 		return PlanEdge(node, target, effort, true, edge);
 	return JoinFull(node, forced, place, edge);
 }

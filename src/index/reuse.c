@@ -15,8 +15,8 @@
 #define KEEP_BYTES (1024 * 1024)
 
 /*
- * Scans of a table's partitions have a search each, all at a time: so many are
- * kept, and no more in all than this.
+ * Searches that are kept, as scans of a table's partitions have one each at the same
+ * time; and their bytes in all.
  */
 #define KEEP_SEARCHES 64
 #define KEEP_ALL (16 * KEEP_BYTES)

@@ -205,7 +205,7 @@ PipeannCheckQuery(Relation index, Datum value)
 						PipeannIndexDimensions(index));
 }
 
-/* Make a sparse value of so many dimensions of a whole vector; in CurrentMemoryContext. */
+/* Make a sparse value of dim dimensions of a whole vector; in CurrentMemoryContext. */
 struct varlena *
 PipeannSparseValue(const float *x, int dim)
 {

@@ -65,7 +65,7 @@ PipeannIsOfSparse(PipeannType type)
 	return PipeannIsSparse(PipeannTypes[type].storage);
 }
 
-/* The dimensions of an index's layout, where its column has so many. */
+/* The dimensions of an index's layout, by those of its column. */
 static inline int
 PipeannLayoutDimensions(PipeannType type, int dim)
 {

@@ -32,7 +32,7 @@
  */
 #define KEEP_UP_EVERY 256
 
-/* Memory for inserting a row, mostly vectors of neighbours: of so many, within these. */
+/* Memory for inserting a row, mostly for ROW_VECTORS vectors of neighbours; and its bounds. */
 #define ROW_VECTORS 1024
 #define LEAST_ROW_BYTES ((Size) 512 * 1024)
 #define MOST_ROW_BYTES ((Size) 8 * 1024 * 1024)

@@ -29,7 +29,7 @@
 
 /*
  * Rows are its child's. When it is asked for the first one it begins: it tells scans
- * below it what it wants of them, and lets the child begin, anew if that had begun
+ * below it what it wants of them, and lets the child begin, or begin again if it had begun
  * before. So on a rescan nothing is done until then.
  */
 typedef struct OwnNode
@@ -379,7 +379,7 @@ typedef struct FillState
 	PipeannFill fill;
 } FillState;
 
-/* Begin the scans, anew if they were begun before, and keep the rows. */
+/* Begin the scans, again if they were begun before, and keep the rows. */
 static void
 Collect(FillState *state, int64 wanted)
 {

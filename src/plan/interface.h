@@ -48,7 +48,7 @@ typedef struct PipeannInterface
 	bool		(*visit_plans) (void *above, PipeannPlanVisit visit, void *arg);
 
 	/*
-	 * Scans of ours below a node that are begun, or begun anew, from now on need return
+	 * Scans of ours below a node that are begun, or begun again, from now on need return
 	 * no row that is farther; infinity: all.
 	 */
 	void		(*bound_scans) (struct PlanState *node, double most);

@@ -59,7 +59,7 @@ bool		pipeann_bitmap_scan;
 
 /*
  * To take a row of the bitmap, find its node and scan its code, in operators. Pages of
- * the index and of the table are asked for together, each costs so many times less.
+ * the index and of the table are asked for together, so each costs OVERLAP times less.
  */
 #define ROW_COST 30
 #define START_COST 20000

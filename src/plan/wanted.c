@@ -1,12 +1,12 @@
 /*
  * wanted.c
  *		How many rows a query wants of a scan in the order of a distance, and what it
- *		costs others to read the vectors of so many.
+ *		costs others to read their vectors.
  *
  * Such a scan leaves rows out (src/README, "what may change, and when"). That is right
- * for the nearest few, and wrong for whoever wants all rows.
+ * for the nearest few, and wrong for a query that wants all rows.
  *
- * Whoever sorts rows by distance reads the vectors of all that match, and if they
+ * A plan that sorts rows by distance reads the vectors of all that match, and if they
  * are in TOAST the planner counts nothing for that. A scan of ours reads none. As it
  * cannot make others dearer it becomes cheaper by as much, for the rows that are
  * wanted. For all rows it is never cheaper than reading the table is.
@@ -119,7 +119,7 @@ IsMinMax(const PlannerInfo *root)
 }
 
 /*
- * Whether a query wants so many rows because one around it has a limit, or EXISTS
+ * Whether a query wants few rows because one around it has a limit, or EXISTS
  * wants one. PostgreSQL hands a limit down where the outer query joins, groups or
  * sorts nothing, but has forgotten windows, and since 17 what sorts a set operation.
  */
@@ -136,7 +136,7 @@ IsBelowLimit(const PlannerInfo *root)
 
 /*
  * Whether it is known that a query wants no more than a number of the rows
- * that come in order, and one that a scan may return; and how many of so many.
+ * that come in order, and one that a scan may return.
  */
 bool
 PipeannWantsFew(const PlannerInfo *root, double rows)
@@ -179,7 +179,7 @@ BytesInToast(const IndexOptInfo *info)
 }
 
 /*
- * What others pay for the vectors of so many rows. It is no more than reading all of
+ * What others pay for the vectors of this many rows. It is no more than reading all of
  * TOAST takes in the order of the table, which is the order of most of it.
  */
 static Cost

@@ -3,7 +3,7 @@
  *		A scan of the codes: searching among the few nodes that match, without the
  *		graph.
  *
- * The attribute codes tell which nodes may match, or whoever asks names them. If they
+ * The attribute codes tell which nodes may match, or the caller names them. If they
  * are no more than the list would be, it has to be sure that none that is left can be
  * nearer than ten results: then the answer is exact.
  */
@@ -38,8 +38,8 @@
 /* Codes whose distances are computed together. */
 #define BATCH 64
 
-/* So few are read whatever their codes are. */
-#define FEW 20
+/* Up to this many candidates are read without ordering. */
+#define MAX_UNORDERED 20
 
 /*
  * Those found before are not added again. When there is no room left, the nearer half
@@ -198,7 +198,7 @@ CollectAll(PipeannSearch *search, Batch *batch, uint32 n)
 	}
 }
 
-/* Find the nearest behind the last one found, of which so many may be kept. */
+/* Find the nearest behind the last one found, and keep up to `size` of them. */
 static void
 FindNearest(PipeannSearch *search, uint64 size)
 {
@@ -219,7 +219,7 @@ FindNearest(PipeannSearch *search, uint64 size)
 		CollectPassing(search, &batch);
 	else
 		CollectAll(search, &batch, search->codes->ncodes);
-	if (order->passing == 0 && batch.n <= Min(FEW, search->params.ef))
+	if (order->passing == 0 && batch.n <= Min(MAX_UNORDERED, search->params.ef))
 	{
 		/* so few, the only ones, that their order does not matter */
 		for (int i = 0; i < batch.n; i++)
@@ -251,7 +251,7 @@ HasNext(PipeannSearch *search)
 #define LATER_BATCH 8
 #define LATER_RUN 48
 
-/* A first run reads at most so many times ef nodes. */
+/* A first run reads at most this many times ef nodes. */
 #define MOST_LISTS 20
 
 /*
@@ -402,7 +402,7 @@ ErrorBound(const PipeannSearch *search)
 }
 
 /*
- * Read and score nodes until so many are done; false if it ended since what is left
+ * Read and score nodes until `most` are done; false if it ended since what is left
  * is too far, or nothing was left.
  */
 static bool
@@ -440,7 +440,7 @@ ReadNearest(PipeannSearch *search, uint64 most)
  *
  * The first run ends early if it may. Where codes let many pass that do not match it
  * takes more than ef nodes to come to that. The second goes on to ef, and later ones
- * are short: whoever wants more asks again.
+ * are short: a caller that wants more asks again.
  */
 bool
 PipeannRunCodeScan(PipeannSearch *search)

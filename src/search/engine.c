@@ -34,14 +34,14 @@
 #define IN_VAIN 0.8
 
 /*
- * What is known of all nodes counts as much as so many entries near the query. Where
+ * What is known of all nodes counts as much as this many entries near the query. Where
  * few of them match, each more or less makes a difference.
  */
 #define KNOWN_BEFORE 2
 
 /*
  * The list is longer by a power of the share that matches, and where that is small
- * so long that it is a part of the nodes among which so many results are.
+ * so long that it is a fixed part of the nodes among which the wanted results are.
  */
 #define STRETCH 0.3
 #define NODES_OF_RESULT 1
@@ -65,8 +65,8 @@
 #define READS_OF_CODE_SCAN 20
 
 /*
- * What going through the attribute codes of so many nodes costs, of so many columns,
- * and the codes of the share that passes; in distances of codes.
+ * The cost of going through the attribute codes of nodes and columns, and the codes of
+ * the share that passes; in code distances.
  */
 double
 PipeannCodeScanCost(double nodes, int columns, double share)
@@ -101,7 +101,7 @@ WalkLength(const PipeannSearch *search)
 			   MET_OF_RESULT * PIPEANN_EARLY_RESULTS / search->match_share);
 }
 
-/* Nodes that pass, of which so many are likely to match. */
+/* The number of nodes that pass of which `matching` are likely to match. */
 static int
 PassingOf(const PipeannSearch *search, double matching)
 {

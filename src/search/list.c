@@ -71,7 +71,7 @@ PipeannTerminationFound(PipeannTermination *termination, float exact,
 }
 
 /*
- * By how much codes may exceed exact distances, if they err by so many standard
+ * By how much codes may exceed exact distances, if they err by this many standard
  * deviations more than on average; infinity while too little is known.
  */
 float

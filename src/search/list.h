@@ -40,7 +40,7 @@ extern void PipeannListSetBound(PipeannSearch *search);
 extern void PipeannListForgetEarlyEnd(PipeannSearch *search);
 extern bool PipeannListRefill(PipeannSearch *search);
 
-/* Whether all of the list is explored, although it need not be. */
+/* Whether the whole list was explored even though the search could have ended early. */
 static inline bool
 PipeannListIsExplored(PipeannSearch *search)
 {

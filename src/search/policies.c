@@ -509,7 +509,7 @@ RunPipe(PipeannSearch *search)
  * BatANN's search (algorithm 2), of servers that all have the index and each keep a
  * part of it in memory: of the W nearest candidates those are explored whose pages are
  * of the own part, or at hand anyway, even if others are nearer. When all of them are
- * of others' parts, whoever has that of the nearest goes on, once, and makes the ids of its
+ * of others' parts, the server that has that of the nearest goes on, once, and makes the ids of its
  * list candidates here. In the end pages of the nearest are read here.
  */
 

@@ -188,7 +188,7 @@ KeepMatching(PipeannPool *pool, int n)
 	}
 }
 
-/* How long the list is with so many that match. */
+/* Set the list's length by how many in it match. */
 static void
 SetLength(PipeannPool *pool)
 {
@@ -201,8 +201,7 @@ SetLength(PipeannPool *pool)
 
 /*
  * From now on the first `head` candidates may be any, and only those that match
- * stand behind them. The list is longer than the head by so many of these as are
- * wanted.
+ * stand behind them. The list is longer than the head by `matching` of these.
  */
 void
 PipeannPoolSetHead(PipeannPool *pool, int head, int matching)

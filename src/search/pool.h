@@ -40,13 +40,13 @@ typedef struct PipeannPool
 {
 	PipeannCandidate *items;	/* [capacity], the first count are sorted */
 	int			count;
-	int			length;			/* L: the first so many must be explored, */
+	int			length;			/* L: number at the front that must be explored, */
 	float		bound;			/* unless they are farther than this; */
-	int			least;			/* the first so many even then */
+	int			least;			/* number explored even then */
 	int			capacity;		/* length with the overflow area */
-	int			head;			/* behind the first so many stand only those
-								 * that match */
-	int			matching;		/* so many behind the head must be explored */
+	int			head;			/* number at the front behind which stand
+								 * only those that match */
+	int			matching;		/* number behind the head to be explored */
 	int			first_open;		/* items before it are explored */
 	int			first_unread;	/* items before it have a page reference */
 	int			first_unseen;	/* items before it were found to be explored,
@@ -69,7 +69,7 @@ PipeannResized(void *array, Size n, Size element)
 	return array == NULL ? PipeannAlloc(size) : PipeannRealloc(array, size);
 }
 
-/* Have an array, which has room for so many elements, take at least those wanted. */
+/* Give an array, with room for `size` elements, room for at least `wanted`. */
 #define PIPEANN_RESERVE(array, size, wanted) \
 do { \
 	if ((wanted) > (size)) \
@@ -207,7 +207,7 @@ PipeannSampleAdd(PipeannSample *sample, double number)
 	sample->n++;
 }
 
-/* The mean and so many standard deviations. */
+/* The mean and a number of standard deviations. */
 static inline double
 PipeannSampleBound(const PipeannSample *sample, double deviations)
 {

@@ -89,7 +89,7 @@ typedef struct PipeannSearchParams
 	int			ef_reading;		/* from the first read on; 0: the same */
 	int			min_list;		/* candidates explored at the least, whatever
 								 * ef, unless the search ends early */
-	int			near_pages;		/* all nodes on the pages of so many of the nearest are
+	int			near_pages;		/* all nodes on the pages of this many of the nearest are
 								 * results, in place of those on all pages where codes
 								 * are in doubt; 0: as usual */
 	bool		may_end_early;
@@ -126,7 +126,7 @@ typedef struct PipeannSearchParams
 /* The longest list that may be asked for. */
 #define PIPEANN_MOST_LIST 10000
 
-/* In strict order one in so many explored nodes may be returned. */
+/* In strict order one in this many explored nodes may be returned. */
 #define PIPEANN_STRICT_PART 2
 
 /* A node found, with what is needed to return its rows. */
@@ -200,7 +200,7 @@ extern PipeannIdList PipeannSearchList(const PipeannSearch *search);
 extern void PipeannSearchTakeIds(PipeannSearch *search, const char *ids, uint32 n);
 extern void PipeannSearchStep(PipeannSearch *search, const char *ids, uint32 n, uint32 explored);
 
-/* A search of sparse vectors reads so many times ef nodes, as their codes err by more. */
+/* A search of sparse vectors reads this many times ef nodes, as their codes err by more. */
 #define PIPEANN_SPARSE_READ 6
 
 /* code_scan.c */

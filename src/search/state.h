@@ -107,7 +107,7 @@ struct PipeannSearch
 	double		share;			/* of all nodes that may match, by a sample */
 	double		near_share;		/* of the nodes near the query that may match */
 	double		match_share;	/* of these that do match, as far as is known */
-	double		stretch;		/* the list is so many times longer than ef, for
+	double		stretch;		/* how many times longer than ef the list is, for
 								 * candidates that do not match */
 	int			most_matching;	/* matching candidates behind the list's head; 0:
 								 * there is no head */

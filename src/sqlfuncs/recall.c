@@ -71,7 +71,7 @@ Nearest(RecallState *state, const PipeannAsked *asked, int k, int least_ef,
 	return n;
 }
 
-/* So many of the nearest that were wanted for a query were found. */
+/* Note how many of the nearest that were wanted for a query were found. */
 static void
 NoteShare(RecallState *state, int wanted, int found)
 {
@@ -365,8 +365,7 @@ CheckK(int k, int most)
 }
 
 /*
- * Take the queries of an array, and have those answered that are taken each time that
- * so many are.
+ * Take the queries of an array, and have them answered at_once at a time.
  */
 static void
 TakeQueries(RecallState *state, ArrayType *array, int at_once)

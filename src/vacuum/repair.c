@@ -531,7 +531,7 @@ RepairPage(Repair *r, uint32 page, bool last)
  */
 
 /*
- * One of so many nearest neighbours should lead to a node. Asking more of them
+ * One of this many nearest neighbours should lead to a node. Asking more of them
  * misses rows: of an outlier's ten nearest some are far away.
  */
 #define NEAREST 4

@@ -650,7 +650,7 @@ MayShrink(const PipeannVacuum *v, const PipeannAttributes *a, uint32 id)
 }
 
 /*
- * Write anew the codes of nodes that lost rows.
+ * Rewrite the codes of nodes that lost rows.
  */
 static void
 ShrinkCodes(PipeannVacuum *v)

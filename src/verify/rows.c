@@ -45,7 +45,7 @@ ExtProblem(const PipeannLayout *l, const PipeannSlot *ext, bool parts)
 }
 
 /*
- * Walk a chain from slot id on: of rows, or if left > 0 of so many bytes of a
+ * Walk a chain from slot id on: of rows, or if left > 0 of that many bytes of a
  * vector or row. wrong_length is what to say if it has more or less. The numbers of
  * slots with rows fall from each to the next, unless the chain leads back.
  */

@@ -290,7 +290,7 @@ CodeProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	return NULL;
 }
 
-/* Whether the form of a sparse vector is what an index of so many dimensions may have. */
+/* Whether an index of this many dimensions may have this form of a sparse vector. */
 static bool
 IsSparseForm(const int32 *form, int room, int dim)
 {

@@ -21,7 +21,7 @@
 #define PIPEANN_SEEN_EXT 0x02
 #define PIPEANN_SEEN_OWNED 0x04 /* an overflow slot in the chain of a node */
 
-/* An apparent error is looked at so many times again, with pauses. */
+/* How often an apparent error is looked at again, with pauses. */
 #define PIPEANN_CHECK_TRIES 4
 
 typedef struct PipeannTidSet PipeannTidSet;

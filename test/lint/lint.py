@@ -46,7 +46,7 @@ MOST_README, MOST_COLUMNS = 150, 100
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 46635,
+    "lines of src/*/*.[ch]": 46632,
     "functions of pipeann.so that are not static": 481,
     "headers of src/": 59,
     "words of src/README": 9000,
