@@ -166,6 +166,16 @@ BEGIN
 END
 $do$;
 
+DO $do$
+BEGIN
+	IF pg_catalog.current_setting('shared_preload_libraries') OPERATOR(pg_catalog.!~) '\mpipeann' THEN
+		RAISE WARNING 'the library pipeann is not in shared_preload_libraries'
+			USING DETAIL = 'Each session loads it, and codes are in dynamic shared memory.',
+				HINT = 'Set shared_preload_libraries = ''pipeann'' and pipeann.shared_memory in postgresql.conf, and restart the server.';
+	END IF;
+END
+$do$;
+
 -- Looking at an index and at searches.
 
 CREATE FUNCTION @extschema@.pipeann_index_info(

@@ -98,6 +98,14 @@ OptionsInit(void)
 					  ShareUpdateExclusiveLock);
 }
 
+/* Options of other access methods are often tried here: lists, for example. */
+static void
+NameOptions(void *arg)
+{
+	if (geterrcode() == ERRCODE_INVALID_PARAMETER_VALUE)
+		errhint("Options of a pipeann index are m, ef_construction, pq_bytes, storage and fillfactor.");
+}
+
 static bytea *
 pipeannoptions(Datum reloptions, bool validate)
 {
@@ -110,9 +118,14 @@ pipeannoptions(Datum reloptions, bool validate)
 		{"fillfactor", RELOPT_TYPE_INT, offsetof(PipeannOptions, fillfactor)},
 	};
 
-	PipeannOptions *options = (PipeannOptions *)
+	ErrorContextCallback names = {error_context_stack, NameOptions, NULL};
+	PipeannOptions *options;
+
+	error_context_stack = &names;
+	options = (PipeannOptions *)
 		build_reloptions(reloptions, validate, pipeann_relopt_kind,
 						 sizeof(PipeannOptions), table, lengthof(table));
+	error_context_stack = names.previous;
 
 	/* 0 means no choice, but the bounds have to admit it */
 	if (validate && options != NULL && options->m != PIPEANN_AUTO_M &&

@@ -196,7 +196,8 @@ NoticeFiles(PipeannShares *s, const char *reason)
 	s->noticed = true;
 	ereport(NOTICE,
 			(errmsg("pipeann index build uses temporary files"),
-			 errdetail("%s", reason)));
+			 errdetail("%s", reason),
+			 errhint("memory_one_pass of pipeann_build_estimate() is the maintenance_work_mem with which it needs none.")));
 }
 
 static void

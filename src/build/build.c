@@ -825,6 +825,10 @@ FinishIndex(BuildState *state)
 						  PIPEANN_METAPAGE + 1, true);
 	if (state->meta.flags & PIPEANN_META_HAS_CODES)
 		PipeannCacheWarn(index, &state->meta);
+	if (PipeannGetOptions(index)->pq_bytes > state->meta.layout.pq_bytes)
+		ereport(NOTICE,
+				(errmsg("codes have %d bytes, as vectors have no more elements",
+						state->meta.layout.pq_bytes)));
 }
 
 /* What each member of the team does. */

@@ -156,7 +156,8 @@ PipeannDegreeText(const PipeannMeta *meta)
 	switch (d->reason)
 	{
 		case PIPEANN_DEGREE_OPTION:
-			return pstrdup("option m");
+			return pstrdup(meta->layout.max_degree == 2 * PIPEANN_DEFAULT_M ?
+						   "default" : "option m");
 		case PIPEANN_DEGREE_PROFILED:
 			return psprintf("profile: a read takes %.1f us, a code distance %.1f ns, an exact one %.1f ns: up to %u neighbors balance a read; with %d a page holds %d",
 							d->read_us, d->neighbor_ns, d->node_ns,

@@ -229,6 +229,24 @@ PipeannViewBlock(const PipeannIndexView *view, uint32 page)
 	return blkno;
 }
 
+/* The indexes of a table by a method: its name is often given for theirs. */
+static char *
+IndexNames(Relation table, Oid method)
+{
+	char	   *names = "";
+	ListCell   *cell;
+
+	foreach(cell, RelationGetIndexList(table))
+	{
+		Relation	index = relation_open(lfirst_oid(cell), AccessShareLock);
+
+		if (index->rd_rel->relam == method)
+			names = psprintf("%s %s", names, RelationGetRelationName(index));
+		relation_close(index, AccessShareLock);
+	}
+	return names[0] != '\0' ? names : " none";
+}
+
 /*
  * Open an index for a SQL function, with AccessShareLock. Errors unless it is
  * a pipeann index, not another session's temporary one, and the user may
@@ -238,13 +256,17 @@ Relation
 PipeannOpenIndex(Oid relid)
 {
 	Relation	index = relation_open(relid, AccessShareLock);
+	Oid			method = get_am_oid("pipeann", true);
 
 	if (index->rd_rel->relkind != RELKIND_INDEX ||
-		index->rd_rel->relam != get_am_oid("pipeann", true))
+		index->rd_rel->relam != method)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a pipeann index",
-						RelationGetRelationName(index))));
+						RelationGetRelationName(index)),
+				 index->rd_rel->relhasindex ?
+				 errhint("The pipeann indexes of the table are:%s",
+						 IndexNames(index, method)) : 0));
 	if (RELATION_IS_OTHER_TEMP(index))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

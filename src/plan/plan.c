@@ -8,8 +8,10 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/parallel.h"
 #include "access/stratnum.h"
 #include "access/sysattr.h"
+#include "access/xact.h"
 #include "base/pause.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_amop.h"
@@ -36,8 +38,10 @@
 #include "plan/plan.h"
 #include "plan/rewrite.h"
 #include "scan/scan.h"
+#include "tcop/pquery.h"
 #include "utils/catcache.h"
 #include "utils/lsyscache.h"
+#include "utils/plancache.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
 #include "utils/spccache.h"
@@ -919,21 +923,34 @@ static PipeannInterface interface = {
 };
 
 static planner_hook_type former_planner;	/* or PostgreSQL's own */
+
+/* The library came while a plan was made, which did not pass here. */
+static bool came_late;
 static set_rel_pathlist_hook_type former_rel_paths;
+
+static PlannedStmt *
+RewriteStmt(PlannedStmt *stmt, int cursor_options)
+{
+	Rewriting	r = {
+		.stmt = stmt,.is_cursor = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0
+	};
+	Filling		filling = {stmt};
+
+	if (pipeann_rewrite_plans)
+	{
+		(void) PipeannVisitPlans(stmt, Rewrite, &r);
+		(void) PipeannVisitPlans(stmt, FillDrains, &filling);
+	}
+	return stmt;
+}
 
 static PlannedStmt *
 PlanAndRewrite(Query *query, const char *text, int cursor_options,
 			   ParamListInfo params)
 {
-	Rewriting	r = {.is_cursor = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0};
-	Filling		filling = {NULL};
-
-	if (!pipeann_rewrite_plans)
-		return former_planner(query, text, cursor_options, params);
-	r.stmt = filling.stmt = former_planner(query, text, cursor_options, params);
-	(void) PipeannVisitPlans(r.stmt, Rewrite, &r);
-	(void) PipeannVisitPlans(r.stmt, FillDrains, &filling);
-	return r.stmt;
+	came_late = false;
+	return RewriteStmt(former_planner(query, text, cursor_options, params),
+					   cursor_options);
 }
 
 /*
@@ -971,10 +988,21 @@ AddRelPaths(PlannerInfo *root, RelOptInfo *rel, Index number,
 
 static ExecutorStart_hook_type former_start;
 
-/* A list for a recall depends on how many rows are wanted. */
+/*
+ * A list for a recall depends on how many rows are wanted. A plan that did not pass here
+ * is changed as those that do, in a copy: it may be kept for more executions, which
+ * then get another one.
+ */
 static void
 Start(QueryDesc *query, int flags)
 {
+	if (came_late)
+	{
+		came_late = false;
+		query->plannedstmt = RewriteStmt(copyObject(query->plannedstmt),
+										 ActivePortal == NULL ? 0 : ActivePortal->cursorOptions);
+		ResetPlanCache();
+	}
 	former_start(query, flags);
 	/* a library behind may not have made a tree of states */
 	if (pipeann_target_recall > 0 && query->planstate != NULL)
@@ -991,6 +1019,7 @@ PipeannPlanInit(void)
 	RegisterCustomScanMethods(PipeannMergeNode);
 	RegisterCustomScanMethods(PipeannBitmapNode);
 	RegisterCustomScanMethods(PipeannFillNode);
+	came_late = IsTransactionState() && !IsParallelWorker();
 	former_rel_paths = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = AddRelPaths;
 	former_planner = planner_hook != NULL ? planner_hook : standard_planner;

@@ -127,6 +127,12 @@ CREATE INDEX ON t USING pipeann (val vector_l2_ops) WITH (fillfactor = 101);
 CREATE INDEX ON t USING pipeann (val vector_l2_ops) WITH (lists = 100);
 CREATE INDEX ON t USING pipeann (val vector_l2_ops) WITH (m);
 
+-- more bytes than elements, and an m that nobody named
+SET client_min_messages = notice;
+CREATE INDEX t_more ON t USING pipeann (val vector_l2_ops) WITH (pq_bytes = 500);
+SET client_min_messages = warning;
+SELECT pq_bytes, degree_reason FROM pipeann_index_info('t_more');
+DROP INDEX t_more;
 -- options count when the index is made anew
 ALTER INDEX t_idx SET (m = 4, ef_construction = 20, storage = uint8);
 SELECT m, ef_construction, storage FROM pipeann_index_info('t_idx');
