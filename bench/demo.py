@@ -18,11 +18,14 @@ import systems
 from command import numbers, some_of
 from datasets.fetch import NotDownloaded
 from lab import K, SMALL_BUFFERS, Lab
-from progress import Progress, duration, heading
+from progress import Heartbeat, Progress, duration, heading
 from recall import describe, measure_point
 from server import Server
 from store import Store
 from wire import vector_bytes
+
+
+TARGET = 0.95
 
 
 class Demo:
@@ -32,7 +35,8 @@ class Demo:
         self.systems = [systems.ALL[name] for name in options.indexes]
         # Settings are those of scripts/demo.sh, the folder too.
         self.server = Server(options.server)
-        self.started = time.monotonic()
+        self.started = time.monotonic() - options.seconds
+        Heartbeat(lambda: f"    ... {self.elapsed()}")
 
     @property
     def session(self):
@@ -110,9 +114,12 @@ class Demo:
                     print(f"\n{name} is left out: {why} {last}", flush=True)
             for lab in labs:
                 summary(lab)
+            print()
+            for lab in labs:
+                print(result(lab))
         if not labs:
             sys.exit("error: no data set")
-        print(f"\nDone: {self.elapsed()}", flush=True)
+        print(f"Next: your own table, docs/your-table.md. ({self.elapsed()})", flush=True)
 
 
 def summary(lab):
@@ -134,12 +141,33 @@ def summary(lab):
                   f" {row['p50_ms']:>9.3f} {row['p99_ms']:>9.3f} {counts[0]:>7} {counts[1]:>7} {counts[2]:>9}")
 
 
+def result(lab):
+    """A sentence: what a query takes at the same recall."""
+    parts = []
+    for system in lab.systems:
+        points = {place: lab.store.recall.where(dataset=lab.data.name, system=system.name, place=place)
+                  for place in ("disk", "memory")}
+        values = [f"{at_recall(points[place])} {word}" for place, word in (("disk", "from disk"), ("memory", "in memory"))]
+        parts.append(f"{system.title} {' and '.join(values)}")
+    return f"{lab.data.title}: at recall@{K} {TARGET} a query takes {'; '.join(parts)}."
+
+
+def at_recall(rows):
+    """Milliseconds between two points of a sweep, or of its first or last if all are above or below."""
+    place = figures.position([row["recall"] for row in rows], TARGET)
+    if place and place[1]:
+        return f"{figures.between([row['mean_ms'] for row in rows], place):.2f} ms"
+    row = rows[place[0] if place else -1]
+    return f"{row['mean_ms']:.2f} ms (recall {row['recall']:.3f})"
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", required=True, help="socket folder of the server (scripts/cluster.sh)")
     parser.add_argument("--cache", required=True, help="folder for downloaded data and exact answers")
     parser.add_argument("--data", type=some_of(datasets.NAMED), default=["fashion", "glove"])
     parser.add_argument("--indexes", type=some_of(("pipeann", "hnsw")), default=["pipeann", "hnsw"])
+    parser.add_argument("--seconds", type=float, default=0, help="what was spent before this program began")
     parser.add_argument("--rows", type=int, default=int(os.environ.get("DEMO_ROWS") or 0),
                         help="only the first ROWS rows of each data set (also DEMO_ROWS)")
     parser.add_argument("--queries", type=int, default=1000)

@@ -113,7 +113,7 @@ class Lab:
         statement = system.create_index(name, self.table(system), COLUMN, self.data.metric, self.rows,
                                         self.data.column)
         self.session.rows("CHECKPOINT")
-        seconds = self.server.watched(statement, f"{self.data.name}, building {system.name}")
+        seconds = self.server.watched(statement, f"{self.data.name}, building {system.name}", rows=self.rows)
         size = self.session.value("SELECT pg_relation_size(%s::regclass)", self.index(system))
         memory = size
         if system.is_pipeann:

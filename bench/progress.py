@@ -1,6 +1,7 @@
 """A line of progress: rewritten on a terminal, repeated now and then elsewhere."""
 import shutil
 import sys
+import threading
 import time
 
 
@@ -12,7 +13,7 @@ class Progress:
 
     def show(self, text, force=False):
         now = time.monotonic()
-        if not force and now - self.last < (0.2 if self.terminal else 10):
+        if not force and now - self.last < (0.2 if self.terminal else 7):
             return
         self.last = now
         if self.terminal:
@@ -32,6 +33,30 @@ class Progress:
         self.clear()
         self.last = time.monotonic()
         print(text, flush=True)
+
+
+class Heartbeat:
+    """Standard output, to which a line is added when nothing was written to it for eight seconds."""
+
+    def __init__(self, line):
+        self.line = line
+        self.out = sys.stdout
+        self.last = time.monotonic()
+        sys.stdout = self
+        threading.Thread(target=self.beat, daemon=True).start()
+
+    def write(self, text):
+        self.last = time.monotonic()
+        return self.out.write(text)
+
+    def beat(self):
+        while True:
+            time.sleep(1)
+            if time.monotonic() - self.last > 8:
+                print(self.line(), flush=True)
+
+    def __getattr__(self, name):
+        return getattr(self.out, name)
 
 
 def heading(text):

@@ -134,10 +134,10 @@ class Server:
     def copy(self, table, vectors, label, column=VECTOR):
         self.session.copy(table, CopyStream(vectors, Meter(label), column))
 
-    def watched(self, statement, label, watch=None, interval=0.5):
+    def watched(self, statement, label, watch=None, interval=0.5, rows=0):
         """Runs a long statement, showing the server's own report of it; the seconds it took.
 
-        WATCH (build_watch.py) is told when it begins, what is reported, and when it has ended.
+        ROWS is the total where the report has none. WATCH (build_watch.py) is told when it begins, what is reported, and when it has ended.
         """
         progress = Progress()
         failure, ended = [], []
@@ -163,7 +163,7 @@ class Server:
                 if report:
                     if watch:
                         watch.see(report[0])
-                    progress.show(f"    {label}: {describe(report[0], time.monotonic() - start)}")
+                    progress.show(f"    {label}: {describe(report[0], time.monotonic() - start, rows)}")
         finally:
             if watch:
                 watch.end()
@@ -174,10 +174,10 @@ class Server:
         return ended[0] - start
 
 
-def describe(report, seconds):
+def describe(report, seconds, rows=0):
     """The phase, the rows or blocks done, the pace and the time left."""
     text = f"{duration(seconds)}, {report['phase']}"
-    for unit, done, total in (("rows", report["tuples_done"], report["tuples_total"]),
+    for unit, done, total in (("rows", report["tuples_done"], report["tuples_total"] or rows),
                               ("blocks", report["blocks_done"], report["blocks_total"])):
         if done:
             text += f", {done:,} of {total:,} {unit}" if total else f", {done:,} {unit}"

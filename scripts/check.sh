@@ -2,11 +2,12 @@
 # check.sh [SUITE...]
 #	Installs what is missing (not with SKIP_DEPS=1), builds with warnings as
 #	errors, installs, and runs the test suites: lint unit sanitize compile regress
-#	pgtap tap upgrade citus docs clients bench random, and first-steps, which is long and
-#	run only if it is named. Suites, and the files of tap, run
+#	pgtap tap upgrade citus docs clients bench random, and first-steps and docker, which are long and
+#	run only if they are named. Suites, and the files of tap, run
 #	side by side, JOBS of them at a time (two more than there are processors, as most of
 #	tap wait for servers more than they compute).
-#	It says when each begins, how long that usually takes (test/durations), and how it ended.
+#	It says when each begins, how long that usually takes (test/durations), and how it ended,
+#	and every 25 seconds what runs and how many tests have passed and failed.
 #	Its last line is "N passed, N failed", and ", N skipped" if any; it fails if
 #	a test failed or a suite ran none. The suites' output is in build/results.
 #
@@ -225,6 +226,8 @@ run_citus() { scripts/citus-test.sh; }
 
 run_first-steps() { scripts/first-steps.sh; }
 
+run_docker() { scripts/docker-test.sh; }
+
 run_docs() {
 	copy_for docs
 	start_server pipeann,pipeann_servers || return 1
@@ -325,6 +328,22 @@ finish_job() {
 	say "$job: $passed passed, $failed failed, $skipped skipped ($seconds s)"
 }
 
+# start_tick: a process that ends after 25 seconds, with no child that would outlive it.
+start_tick() {
+	(exec {nothing}<> <(:) && read -r -t 25 -u "$nothing" || true) &
+	TICK=$!
+}
+
+# show_progress: what runs, and the tests until now, of the running jobs too.
+show_progress() {
+	local job passed=$PASSED failed=$FAILED
+	for job in "${RUNNING[@]}"; do
+		passed=$((passed + $(count_passed "$(job_log "$job")")))
+		failed=$((failed + $(count_failed "$(job_log "$job")")))
+	done
+	say "$((SECONDS - BEGAN)) s: $passed passed, $failed failed so far; $((NEXT - ${#RUNNING[@]})) of ${#QUEUE[@]} jobs done; ${RUNNING[*]}"
+}
+
 # usual JOB: how many seconds it usually takes, by test/durations; a new one a minute.
 usual() { awk -v job="$1" '$2 == job { seconds = $1 } END { print seconds == "" ? 60 : seconds }' test/durations; }
 
@@ -332,7 +351,7 @@ usual() { awk -v job="$1" '$2 == job { seconds = $1 } END { print seconds == "" 
 list_jobs() {
 	local suite file all=
 	for suite in "${SUITES[@]}"; do
-		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit sanitize compile regress pgtap tap upgrade citus docs clients bench random first-steps"
+		declare -F "run_$suite" >/dev/null || die "no suite $suite: lint unit sanitize compile regress pgtap tap upgrade citus docs clients bench random first-steps docker"
 		if [ "$suite" = tap ]; then
 			for file in ${TAP_FILES:-$(ls test/t/*.pl)}; do all="$all tap:$file"; done
 		else
@@ -343,7 +362,7 @@ list_jobs() {
 }
 
 say "building and installing, warnings as errors"
-build_and_install "${BUILD_OPTIONS[@]}"
+patiently building build_and_install "${BUILD_OPTIONS[@]}"
 mapfile -t QUEUE < <(list_jobs)
 case " ${SUITES[*]} " in *" tap "*) prepare_tap ;; esac
 
@@ -355,6 +374,7 @@ TIMES=()
 BEGAN=$SECONDS
 declare -A RUNNING=()
 NEXT=0
+start_tick
 while [ $NEXT -lt ${#QUEUE[@]} ] || [ ${#RUNNING[@]} -gt 0 ]; do
 	while [ $NEXT -lt ${#QUEUE[@]} ] && [ ${#RUNNING[@]} -lt "$JOBS" ]; do
 		job=${QUEUE[$NEXT]}
@@ -364,12 +384,18 @@ while [ $NEXT -lt ${#QUEUE[@]} ] || [ ${#RUNNING[@]} -gt 0 ]; do
 		RUNNING[$!]=$job
 		PIDS=("${!RUNNING[@]}")
 	done
-	wait -n -p ENDED "${!RUNNING[@]}" || true
+	wait -n -p ENDED "${!RUNNING[@]}" "$TICK" || true
+	if [ "$ENDED" = "$TICK" ]; then
+		show_progress
+		start_tick
+		continue
+	fi
 	job=${RUNNING[$ENDED]}
 	unset "RUNNING[$ENDED]"
 	PIDS=("${!RUNNING[@]}")
 	finish_job "$job"
 done
+kill "$TICK" 2>/dev/null || true
 
 say "times"
 printf '%s\n' "${TIMES[@]}" | sort -rn

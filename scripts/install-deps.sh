@@ -1,13 +1,16 @@
 #!/bin/bash
 # install-deps.sh [GROUP...]
-#	Installs what building, testing and the demo need, and nothing that is there
-#	already: run it as often as you like; when all is there it needs no network.
-#	Groups: clients (Rails, where Debian has it), gate (valgrind), sift and
-#	glove100 (what makes those data sets).
+#	Installs what building and testing need, and nothing that is there already: run it
+#	as often as you like; when all is there it needs no network. Groups: demo (only
+#	what "make demo" needs, if it is named alone), clients (Rails, where Debian has
+#	it), gate (valgrind), sift and glove100 (what makes those data sets).
 #	It starts no server and creates no database cluster.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$ROOT/scripts/newer-suite.sh"
+
+DEMO=
+if [ "$*" = demo ]; then DEMO=1; fi
 
 WORK=$(mktemp -d)
 CLUSTER_CONF=/etc/postgresql-common/createcluster.d/zz-pipeann.conf
@@ -29,6 +32,11 @@ apt_update() {
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
+install_quietly() {
+	apt-get -qq -y --no-install-recommends -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 install "$@" \
+		>"$WORK/log" 2>&1 </dev/null
+}
+
 # need PACKAGE...: installs those that are missing.
 need() {
 	local package missing=()
@@ -39,9 +47,8 @@ need() {
 	[ "$(id -u)" = 0 ] || die "missing packages; run as root: apt-get install ${missing[*]}"
 	apt_update
 	say "installing ${missing[*]}"
-	DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends \
-		-o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 install "${missing[@]}" \
-		>"$WORK/log" 2>&1 </dev/null || { tail -40 "$WORK/log" >&2; die "apt-get install failed"; }
+	DEBIAN_FRONTEND=noninteractive patiently "installing" install_quietly "${missing[@]}" ||
+		{ tail -40 "$WORK/log" >&2; die "apt-get install failed"; }
 }
 
 # The newest server of the release, without the cluster that comes with it.
@@ -80,7 +87,8 @@ build_pgvector() {
 	die "pgvector could not be built: install it by hand for $PG_CONFIG"
 }
 
-need make gcc libc6-dev dpkg-dev liburing-dev libpq-dev util-linux
+need make gcc libc6-dev dpkg-dev liburing-dev libpq-dev util-linux python3 python3-numpy libopenblas0-pthread \
+	python3-psycopg2 python3-pip dataset-fashion-mnist
 
 find_pg_config || need_server
 BINDIR=$("$PG_CONFIG" --bindir)
@@ -88,22 +96,23 @@ case $BINDIR in
 /usr/lib/postgresql/*/bin)
 	VERSION=${BINDIR#/usr/lib/postgresql/}
 	VERSION=${VERSION%/bin}
-	need "postgresql-$VERSION" "postgresql-server-dev-$VERSION" "postgresql-$VERSION-pgtap"
+	need "postgresql-$VERSION" "postgresql-server-dev-$VERSION" $([ -n "$DEMO" ] || echo "postgresql-$VERSION-pgtap")
 	;;
 *) usable_pg_config "$PG_CONFIG" || die "$PG_CONFIG: no server or no PGXS beside it" ;;
 esac
 
-need clang libsimde-dev libc6-dev-arm64-cross perl libipc-run-perl libtap-parser-sourcehandler-pgtap-perl \
-	python3 python3-numpy libopenblas0-pthread python3-psycopg2 python3-pip dataset-fashion-mnist debootstrap
+[ -n "$DEMO" ] || need clang libsimde-dev libc6-dev-arm64-cross perl libipc-run-perl \
+	libtap-parser-sourcehandler-pgtap-perl debootstrap
 
 for group in "$@"; do
 	case $group in
+	demo) ;;
 	sift) need python3-opencv ;;
 	gate) need valgrind ;;
 	# Debian has it from 14 on
 	clients) [ -z "$(apt-cache madison ruby-neighbor 2>/dev/null)" ] || need ruby-neighbor ruby-activerecord ruby-pg ;;
 	glove100) command -v npm >/dev/null || need npm ;;
-	*) die "no group $group: clients gate glove100 sift" ;;
+	*) die "no group $group: demo clients gate glove100 sift" ;;
 	esac
 done
 

@@ -14,6 +14,21 @@ if [ -z "${PYTHON:-}" ]; then
 fi
 export PYTHON
 
+# patiently WHAT COMMAND...: runs a silent command, and says every eight seconds that it goes on.
+patiently() {
+	local what=$1 began=$SECONDS ticker status=0 nothing
+	shift
+	(
+		exec {nothing}<> <(:)
+		while :; do read -r -t 8 -u "$nothing" || say "$what: $((SECONDS - began)) s"; done
+	) &
+	ticker=$!
+	"$@" || status=$?
+	kill "$ticker" 2>/dev/null || true
+	wait "$ticker" 2>/dev/null || true
+	return $status
+}
+
 # usable_pg_config FILE: does it belong to an installation that has a server
 # and can build extensions?
 usable_pg_config() {
