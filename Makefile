@@ -4,6 +4,8 @@
 #   make check     install what is missing, build, and run every test
 #   make check PG=17	on another PostgreSQL (16, 17, 18), in a Debian of its own: what it could
 #			change, which is regress, pgtap and tap; make check-NAME PG=17: one suite
+#   make deb       a Debian package of this checkout (scripts/deb.sh)
+#   make all-versions GOAL=install	once for each PostgreSQL of the distribution's that is there
 #   make bench     compare indexes (BENCH_ARGS=...); make bench-quick: in little
 #
 # Building and installing is PGXS's: make, make install, make installcheck,
@@ -18,8 +20,8 @@
 
 # Goals that are scripts. PGXS has a goal "check" of its own that only says
 # that it does not work, so PGXS is not read when one of these is asked for.
-SUITES = check-lint check-unit check-sanitize check-compile check-regress check-pgtap check-tap check-upgrade check-citus check-docs check-clients check-bench check-random check-first-steps
-SCRIPTED = demo deps check bench bench-quick $(SUITES)
+SUITES = check-lint check-unit check-sanitize check-compile check-regress check-pgtap check-tap check-upgrade check-citus check-docs check-clients check-bench check-random check-first-steps check-docker
+SCRIPTED = demo deps deb all-versions check bench bench-quick $(SUITES)
 
 ifneq (,$(filter $(SCRIPTED),$(MAKECMDGOALS)))
 
@@ -30,6 +32,15 @@ demo:
 
 deps:
 	@scripts/install-deps.sh
+
+deb:
+	@scripts/deb.sh
+
+GOAL ?= install
+all-versions:
+	@for config in /usr/lib/postgresql/*/bin/pg_config; do \
+		$(MAKE) clean PG_CONFIG=$$config && $(MAKE) PG_CONFIG=$$config && $(MAKE) $(GOAL) PG_CONFIG=$$config || exit 1; \
+	done
 
 bench:
 	@bench/run $(BENCH_ARGS)
