@@ -95,11 +95,28 @@ def run_document(host, path):
     return len(blocks)
 
 
+def anchors(path):
+    """Those of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.*)$", open(path, encoding="utf-8").read(), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
 def links(path):
     text = open(path, encoding="utf-8").read()
-    wrong = [target for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
-             if "://" not in target and not os.path.exists(os.path.join(os.path.dirname(path), target))]
+    wrong = []
+    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text):
+        page = os.path.join(os.path.dirname(path), target) if target else path
+        if "://" not in target and (not os.path.exists(page) or anchor and page.endswith(".md") and anchor not in anchors(page)):
+            wrong.append(f"{target}#{anchor}")
     tap(not wrong, f"{os.path.relpath(path, ROOT)}: links lead somewhere", " ".join(wrong))
+
+
+def exporter(host):
+    """The queries for Prometheus."""
+    text = open(os.path.join(ROOT, "docs", "monitoring", "postgres_exporter.yaml"), encoding="utf-8").read()
+    queries = re.findall(r'query: "(.*)"', text)
+    got = psql(host, "docs_docs_operations_md", "".join(query + ";\n" for query in queries))
+    tap(len(queries) == 2 and "ERROR" not in got, "postgres_exporter.yaml: its queries are answered", got)
 
 
 def reference(host):
@@ -118,6 +135,14 @@ def reference(host):
         found = psql(host, database, f"CREATE EXTENSION IF NOT EXISTS pipeann_servers CASCADE; {query};", "-At").split()
         lost = [name for name in found if not re.search(r"`" + re.escape(name) + r"[`(]", text)]
         tap(bool(found) and not lost, f"docs/reference.md has each {kind} ({len(found)})", " ".join(lost))
+    places = {"user": "session", "superuser": "session", "sighup": "reload", "postmaster": "restart"}
+    found = psql(host, database, "SELECT name, context FROM pg_settings WHERE name ~ '^pipeann(_servers)?[.]'"
+                 " AND name <> 'pipeann.pause_at'", "-At").split()
+    wrong = [line for line in found for name, context in [line.split("|")]
+             if not re.search(rf"^\| `{re.escape(name)}` \|.* {places[context]} \|[^|]*\|$", text, re.M)]
+    tap(bool(found) and not wrong, "docs/reference.md says where each setting is set", " ".join(wrong))
+    cells = [cell for line in text.split("\n") if line.startswith("|") for cell in line.split("|") if len(cell) > 202]
+    tap(not cells, "no cell of docs/reference.md has more than 200 characters", "\n".join(cells))
     source = "".join(open(file, encoding="utf-8").read() for tree in ("src", "servers")
                      for file in glob.glob(os.path.join(ROOT, tree, "*", "*.c")))
     options = re.findall(r'add_\w+_reloption\(pipeann_relopt_kind, "(\w+)"', source)
@@ -147,6 +172,7 @@ def main(host):
         links(path)
         if os.path.basename(path) == "README.md":
             tap(blocks >= 3, "README.md has an example")
+    exporter(host)
     reference(host)
     print(f"1..{count}")
     return failed > 0
