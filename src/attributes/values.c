@@ -14,9 +14,8 @@
  * a node comes to mean any value only the first one changes.
  *
  * Bytes behind these two are a Bloom filter of the numbers of the node's rows. It is
- * there in nodes with one value as well: a reader who sees that a node has come to mean
- * any value, and not the filter's change, lacks what a row has that it does not see
- * anyway.
+ * there in nodes with one value as well: a reader that sees "any value" but not yet the
+ * filter's change misses only a row that its snapshot does not see.
  */
 #include "postgres.h"
 

@@ -5,7 +5,7 @@
  * All members of a team run the same program. Work is done in steps: the items
  * 0 .. n - 1 of a step are handed out in runs to the member that asks next, and no
  * member goes on before all items are done. What a step writes must not depend
- * on who does which item, so that the result is the same with any number of
+ * on which member does an item, so that the result is the same with any number of
  * members.
  *
  *		PipeannTeamEach(team, i, n, 64)
@@ -56,7 +56,7 @@ struct PipeannTeam
 	int			step;			/* 0 or 1, in turn */
 	uint32		steps;			/* begun so far */
 
-	/* set by who made a team of several; NULL for a team of one */
+	/* set by the maker of a team of several; NULL for a team of one */
 	void		(*meet) (PipeannTeam *team);
 	void	   *(*share) (PipeannTeam *team, Size size, bool work);
 	Size		(*room) (PipeannTeam *team, bool work);

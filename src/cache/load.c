@@ -15,7 +15,7 @@
 
 /*
  * The state of a code page. Its upper bits count the changes that were noted while it was
- * not kept: who has begun to store what he read before such a change gives it up.
+ * not kept: a backend that stores what it read before such a change gives it up.
  */
 #define ABSENT 0
 #define STORING 1
@@ -263,8 +263,8 @@ LockPage(PipeannPageLoader *pl, uint32 page, BlockNumber blkno, bool keep)
 
 /*
  * The block of a code page, or InvalidBlockNumber if the file lacks it: a crash came before
- * its codes were written, or they are not written yet. Who keeps the page has read its state
- * before: one that was written later has another.
+ * its codes were written, or they are not written yet. A backend that keeps the page has
+ * read its state before: a page that was written later has another.
  */
 static BlockNumber
 BlockOf(PipeannPageLoader *pl, uint32 page)

@@ -495,7 +495,7 @@ HashOf(const PipeannLeafSpace *s, const LeafOffer *offer, const uint32 *ids)
 						  offer->distance);
 }
 
-/* Put the offers in order of those to whom they are made. */
+/* Sort the offers by the members that they are made to. */
 static void
 SortOffers(PipeannLeafSpace *s, const uint32 *ids)
 {

@@ -5,7 +5,7 @@
  *
  * All of it is hints: without them answers are the same, and slower. They are
  * data structures in memory that their owner gives; the cache of an index has
- * them beside the codes. This room knows pages, and not whose memory it is.
+ * them besides the codes. This room knows pages, and not whose memory it is.
  */
 #ifndef PIPEANN_HINTS_H
 #define PIPEANN_HINTS_H

@@ -9,7 +9,7 @@
 
 #include "miscadmin.h"
 
-/* Rows that there is room for in new memory, beside those there are. */
+/* Rows for which new memory has room besides those there are. */
 #define SPARE_PART 4
 
 static uint32 *

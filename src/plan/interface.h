@@ -42,8 +42,8 @@ typedef struct PipeannInterface
 
 	/*
 	 * Visit the places of all plans right below a node, or below a PlannedStmt, until
-	 * a visit returns true; returns whether one did. Who wants those further down
-	 * calls it from the visit.
+	 * a visit returns true; returns whether one did. For those further down
+	 * call it from the visit.
 	 */
 	bool		(*visit_plans) (void *above, PipeannPlanVisit visit, void *arg);
 

@@ -15,7 +15,7 @@
 typedef struct Kind
 {
 	uint16		traits;
-	uint16		expressions[2]; /* where it has those beside columns and
+	uint16		expressions[2]; /* where it has those besides columns and
 								 * conditions; 0: none */
 	uint16		children;		/* ... and a list of others than any may have */
 } Kind;
@@ -87,7 +87,7 @@ PipeannPlanHas(const Plan *plan, int trait)
 }
 
 /*
- * Call a function for what a node evaluates beside its columns and conditions, until
+ * Call a function for what a node evaluates besides its columns and conditions, until
  * it returns true; returns whether it did.
  */
 bool

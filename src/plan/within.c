@@ -111,8 +111,8 @@ PipeannShareReached(PlannerInfo *root, const IndexPath *path)
 }
 
 /*
- * What is within a distance that is known, else as many as PostgreSQL supposes in a range: who
- * writes such a condition wants few.
+ * The share within a known distance, else that which PostgreSQL supposes in a range: a user
+ * who writes such a condition wants few rows.
  */
 static Selectivity
 SelectivityOf(PlannerInfo *root, const IndexPath *path, const Expr *most)

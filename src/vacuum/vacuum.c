@@ -253,8 +253,8 @@ RemoveRows(PipeannVacuum *v)
 	}
 	/*
 	 * Before scans are told that no row is being removed any more, the map of rows is made
-	 * to know it. What an interrupted VACUUM has removed may be unknown here, and who only
-	 * finishes its work cannot tell.
+	 * to know it. What an interrupted VACUUM has removed may be unknown here, and a VACUUM
+	 * that only finishes its work cannot tell.
 	 */
 	if (v->removing && meta->removals % 2 == 0 && v->view.cache != NULL &&
 		v->callback != NULL)

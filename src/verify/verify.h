@@ -5,7 +5,7 @@
  * This room knows the invariants of src/README and every page of an index. It
  * must not change any of them.
  *
- * The check runs beside inserts and VACUUM, and takes no lock that they would
+ * The check runs concurrently with inserts and VACUUM, and takes no lock that they would
  * wait for. src/README says why concurrent changes cause no false alarms.
  */
 #ifndef PIPEANN_CHECK_H
