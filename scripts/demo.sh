@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 say "pipeann beside pgvector's HNSW on two sets of real vectors, on a server of its own"
-say "about five minutes on two cores once packages are installed, two with DEMO_ARGS=--quick;"
+say "about five minutes on two cores once packages are installed, less with DEMO_ARGS=--quick;"
 say "2 GB of disk in $(disk_tmp), of which 0.2 GB of data sets stay in $CACHE"
 if [ -z "${SKIP_DEPS:-}" ]; then "$ROOT/scripts/install-deps.sh" demo; fi
 find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
