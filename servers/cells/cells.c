@@ -3,10 +3,9 @@
  *		The cells near a vector.
  *
  * Which cell a row is in decides in which partition it is stored, so it must be the same
- * on every processor and for all time. Kernels round differently, as they add in another
- * order, and bytes of centroids (bytes.h) round more: they only say which centroids may be
- * the nearest, and where these are several, plain C decides, in which each step has one
- * result.
+ * on every processor and for all time. Kernels add in different orders, so they round
+ * differently: they only say which centroids may be the nearest. Where these are several,
+ * plain C decides, in which each step has one result.
  */
 #include "postgres.h"
 
@@ -18,6 +17,9 @@
 #include "distance/distance.h"
 
 #define BLOCK PIPEANN_CELL_BLOCK
+
+/* The largest relative error of a kernel's distance, per element. */
+#define ROUNDING (1.0 / (1 << 21))
 
 /* The metric that has an operator and cells, or 0. */
 PipeannMetric
@@ -43,7 +45,7 @@ PipeannCellsBlocks(const PipeannCells *cells)
 
 /* Cells of which nothing is known but how many. */
 PipeannCells *
-PipeannCellsNew(PipeannMetric metric, int dim, int n, bool in_blocks)
+PipeannCellsNew(PipeannMetric metric, int dim, int n)
 {
 	PipeannCells *cells = palloc0(sizeof(PipeannCells));
 	Size		all;
@@ -51,9 +53,7 @@ PipeannCellsNew(PipeannMetric metric, int dim, int n, bool in_blocks)
 	cells->metric = metric;
 	cells->dim = dim;
 	cells->n = n;
-	cells->stride = in_blocks ? BLOCK : 1;
-	all = mul_size(in_blocks ? PipeannCellsBlocks(cells) * BLOCK : n,
-				   PipeannCellElements(cells));
+	all = mul_size(PipeannCellsBlocks(cells) * BLOCK, PipeannCellElements(cells));
 	cells->centroids = palloc_extended(mul_size(all, sizeof(float)), MCXT_ALLOC_HUGE);
 	for (Size i = 0; i < all; i++)
 		cells->centroids[i] = FLT_MAX;
@@ -64,12 +64,12 @@ PipeannCellsNew(PipeannMetric metric, int dim, int n, bool in_blocks)
 	return cells;
 }
 
-/* The first element of a cell's centroid; the next one is stride further. */
+/* The first element of a cell's centroid; the next one is BLOCK further. */
 float *
 PipeannCellCentroid(const PipeannCells *cells, int cell)
 {
-	return cells->centroids + cell % cells->stride +
-		(Size) (cell / cells->stride) * cells->stride * PipeannCellElements(cells);
+	return cells->centroids + cell % BLOCK +
+		(Size) (cell / BLOCK) * BLOCK * PipeannCellElements(cells);
 }
 
 /* Copy the centroids, one after the other, to elements[]; or from there. */
@@ -79,7 +79,7 @@ PipeannCellsCopy(const PipeannCells *cells, float *elements, bool back)
 	for (int i = 0; i < cells->n; i++)
 		for (int d = 0; d < PipeannCellElements(cells); d++, elements++)
 		{
-			float	   *element = PipeannCellCentroid(cells, i) + (Size) d * cells->stride;
+			float	   *element = PipeannCellCentroid(cells, i) + (Size) d * BLOCK;
 
 			if (back)
 				*element = *elements;
@@ -144,7 +144,7 @@ PipeannCellDistance(const PipeannCells *cells, int cell, const float *x)
 
 	for (int d = 0; d < PipeannCellElements(cells); d++)
 	{
-		float		between = x[d] - centroid[(Size) d * cells->stride];
+		float		between = x[d] - centroid[(Size) d * BLOCK];
 
 		sum += (double) between * between;
 	}
@@ -155,9 +155,11 @@ PipeannCellDistance(const PipeannCells *cells, int cell, const float *x)
 int
 PipeannCellNearest(const PipeannCells *cells, const float *x)
 {
-	float		least = cells->bytes == NULL ? Compare(cells, x) :
-		PipeannByteNearest(cells->bytes, x, cells->distance);
-	float		limit = PipeannCellLimit(least, PipeannCellElements(cells));
+	int			elements = PipeannCellElements(cells);
+	float		least = Compare(cells, x);
+	/* the largest distance of a centroid that may be as near as the nearest */
+	float		limit = (float) (least * (1 + ROUNDING * (elements + 4)) +
+								 elements * (double) FLT_MIN);
 	int			nearest = -1;
 	double		distance = -1;	/* of the nearest, if it has been asked for */
 
@@ -189,10 +191,7 @@ void
 PipeannCellsDistances(const PipeannCells *cells, const float *x,
 					  PipeannNearCell *near)
 {
-	if (cells->bytes == NULL)
-		(void) Compare(cells, x);
-	else
-		PipeannByteDistances(cells->bytes, x, cells->distance);
+	(void) Compare(cells, x);
 	for (int i = 0; i < cells->n; i++)
 	{
 		near[i].distance = cells->distance[i];

@@ -14,7 +14,6 @@
 
 #include "base/base.h"
 
-#include "cells/bytes.h"
 #include "fmgr.h"
 #include "nodes/nodes.h"
 
@@ -44,13 +43,10 @@ typedef struct PipeannCells
 	int			exponent;		/* of centroids as they are kept */
 
 	/*
-	 * One after the other, stride 1, and bytes of them; or stride 256, blocks of as many,
-	 * [PipeannCellElements()][256] each (distance.h). Those missing in the last block are
-	 * infinitely far.
+	 * Blocks of 256, [PipeannCellElements()][256] each (distance.h). Those missing in the
+	 * last block are infinitely far.
 	 */
 	float	   *centroids;
-	int			stride;
-	PipeannByteCentroids *bytes;	/* NULL of blocks */
 	uint32	   *rows;			/* [n] of those that cells were made of */
 	double		all_rows;
 
@@ -68,8 +64,7 @@ PipeannCellElements(const PipeannCells *cells)
 /* cells.c */
 extern PipeannMetric PipeannCellsMetric(const char *operator);
 extern const char *PipeannCellsOperator(const PipeannCells *cells);
-extern PipeannCells *PipeannCellsNew(PipeannMetric metric, int dim, int n,
-									 bool in_blocks);
+extern PipeannCells *PipeannCellsNew(PipeannMetric metric, int dim, int n);
 extern int	PipeannCellsBlocks(const PipeannCells *cells);
 extern float *PipeannCellCentroid(const PipeannCells *cells, int cell);
 extern void PipeannCellsEmbed(const PipeannCells *cells, const float *v,

@@ -194,7 +194,7 @@ Train(Sample *s)
 				 errmsg("cannot make %d cells of %u vectors", s->wanted, s->n),
 				 errhint("A sample should have %d vectors or more for each cell.",
 						 ROWS_OF_CELL / 4)));
-	cells = PipeannCellsNew(s->metric, s->dim, s->wanted, true);
+	cells = PipeannCellsNew(s->metric, s->dim, s->wanted);
 	if (s->metric == PIPEANN_IP)
 		cells->max_norm = (float) sqrt(s->square);
 	for (uint32 i = 0; i < s->n; i++)

@@ -35,9 +35,6 @@ PG_FUNCTION_INFO_V1(pipeann_cell_of_halfvec);
 /* The largest element is below two to this, which half precision can hold. */
 #define HALF_EXPONENT 15
 
-/* Elements of centroids that are compared in blocks. More fit no cache, and are bytes. */
-#define MOST_IN_BLOCKS (1 << 19)
-
 /* Cells in memory. */
 typedef struct Kept
 {
@@ -203,7 +200,7 @@ Read(List *options, const char *name)
 	if (metric == 0 || dim < 1 || dim > PIPEANN_MOST_DIM || n < 1 ||
 		n > PIPEANN_MOST_CELLS || n > PIPEANN_MOST_CELL_ELEMENTS / (dim + 1))
 		Broken(name);
-	cells = PipeannCellsNew(metric, dim, n, n * dim <= MOST_IN_BLOCKS);
+	cells = PipeannCellsNew(metric, dim, n);
 	(void) ReadRows(rows, cells->rows);
 	for (int i = 0; i < n; i++)
 		cells->all_rows += cells->rows[i];
@@ -213,9 +210,6 @@ Read(List *options, const char *name)
 	if (!(cells->all_rows > 0) || !isfinite(cells->max_norm) ||
 		!DecodeCentroids(cells, Option(options, "centroids", name)))
 		Broken(name);
-	if (cells->stride == 1)
-		cells->bytes = PipeannByteCentroidsMake(pipeann_core->kernels, cells->centroids, n,
-												 PipeannCellElements(cells));
 	return cells;
 }
 
