@@ -46,6 +46,7 @@ void
 PipeannArenaInit(PipeannArena *arena, int tranche_id)
 {
 	LWLockInitialize(&arena->lock, tranche_id);
+	pg_atomic_init_u64(&arena->limit, 0);
 	pg_atomic_init_u64(&arena->used, 0);
 }
 
@@ -148,7 +149,7 @@ TakeOf(PipeannArena *arena, int number, uint64 pages)
 		return PIPEANN_NOWHERE;
 	LWLockAcquire(&arena->lock, LW_EXCLUSIVE);
 	ok = segment->serial == mappings[number].serial &&
-		pg_atomic_read_u64(&arena->used) + pages <= PipeannArenaLimit() &&
+		pg_atomic_read_u64(&arena->used) + pages <= PipeannArenaLimit(arena) &&
 		FreePageManagerGet((FreePageManager *) address, pages, &first);
 	if (ok)
 	{
@@ -167,7 +168,7 @@ TakeOf(PipeannArena *arena, int number, uint64 pages)
 static int
 MakeSegment(PipeannArena *arena, uint64 pages)
 {
-	uint64		limit = PipeannArenaLimit();
+	uint64		limit = PipeannArenaLimit(arena);
 	uint64		have = 0;
 	uint64		size;
 	dsm_segment *dsm;
@@ -207,7 +208,7 @@ PipeannArenaTake(PipeannArena *arena, uint64 pages)
 	PipeannArenaPlace place = PIPEANN_NOWHERE;
 	int			number;
 
-	if (pg_atomic_read_u64(&arena->used) + pages > PipeannArenaLimit())
+	if (pg_atomic_read_u64(&arena->used) + pages > PipeannArenaLimit(arena))
 		return PIPEANN_NOWHERE;
 	for (int i = 0; i < PIPEANN_MAX_SEGMENTS && place == PIPEANN_NOWHERE; i++)
 		place = TakeOf(arena, i, pages);

@@ -31,6 +31,7 @@ typedef struct PipeannArena
 {
 	LWLock		lock;
 	uint64		serials;
+	pg_atomic_uint64 limit;		/* pages that may be given out */
 	pg_atomic_uint64 used;		/* pages given out, of all segments */
 	PipeannSegment segments[PIPEANN_MAX_SEGMENTS];
 } PipeannArena;
@@ -54,11 +55,20 @@ PipeannArenaIsPreloaded(const PipeannArena *arena)
 		arena->segments[0].handle == DSM_HANDLE_INVALID;
 }
 
-/* Pages that all caches together may take. */
-static inline uint64
-PipeannArenaLimit(void)
+/*
+ * Set the limit to pipeann.shared_memory. All backends share the value that was read last: one
+ * in a long statement has an older setting, by which it would drop the others' caches.
+ */
+static inline void
+PipeannArenaSetLimit(PipeannArena *arena, int megabytes)
 {
-	return (uint64) pipeann_shared_memory * (1024 * 1024 / FPM_PAGE_SIZE);
+	pg_atomic_write_u64(&arena->limit, (uint64) megabytes * (1024 * 1024 / FPM_PAGE_SIZE));
+}
+
+static inline uint64
+PipeannArenaLimit(PipeannArena *arena)
+{
+	return pg_atomic_read_u64(&arena->limit);
 }
 
 extern char pipeann_arena_error[]; /* the system's last refusal, or "" */

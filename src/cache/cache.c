@@ -668,9 +668,9 @@ MayShare(Relation index)
 	control = PipeannControlGet();
 	if (control == NULL)
 		return false;
-	if (unlikely(pg_atomic_read_u64(&control->arena.used) > PipeannArenaLimit()))
+	if (unlikely(pg_atomic_read_u64(&control->arena.used) > PipeannArenaLimit(&control->arena)))
 		PipeannRegistryShrink();
-	return PipeannArenaLimit() > 0;
+	return PipeannArenaLimit(&control->arena) > 0;
 }
 
 /* A root of the backend's own, where there was no memory for it, is tried again from time to time. */
@@ -931,6 +931,13 @@ PipeannCacheWarn(Relation index, const PipeannMeta *meta)
 					 pipeann_shared_memory, (unsigned long long) megabytes)));
 }
 
+static void
+AssignSharedMemory(int megabytes, void *extra)
+{
+	if (pipeann_control != NULL)
+		PipeannArenaSetLimit(&pipeann_control->arena, megabytes);
+}
+
 /* Registers settings and hooks; _PG_init() calls this. */
 void
 PipeannCacheInit(void)
@@ -940,7 +947,7 @@ PipeannCacheInit(void)
 							"What does not fit is read from the indexes' pages. "
 							"Reserved at server start when pipeann is in shared_preload_libraries.",
 							&pipeann_shared_memory, 128, 0, MAX_KILOBYTES,
-							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+							PGC_SIGHUP, GUC_UNIT_MB, NULL, AssignSharedMemory, NULL);
 	/* be told of relations that are dropped */
 	CacheRegisterRelcacheCallback(NoteInvalidation, (Datum) 0);
 	if (process_shared_preload_libraries_in_progress)

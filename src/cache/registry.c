@@ -75,6 +75,7 @@ Attach(PipeannControl *control)
 	LWLockRegisterTranche(control->tranche_id, "pipeann");
 	pipeann_control = control;
 	unavailable = false;
+	PipeannArenaSetLimit(&control->arena, pipeann_shared_memory);
 }
 
 /*
@@ -609,11 +610,11 @@ static uint64
 Share(void)
 {
 	TimestampTz since = Ago(ACTIVE_MS);
-	uint64		share = PipeannArenaLimit() / pipeann_control->nentries;
+	uint64		share = PipeannArenaLimit(&pipeann_control->arena) / pipeann_control->nentries;
 
 	for (;;)
 	{
-		uint64		left = PipeannArenaLimit();
+		uint64		left = PipeannArenaLimit(&pipeann_control->arena);
 		uint32		n = 0;
 
 		for (uint32 i = 0; i < pipeann_control->nentries; i++)
@@ -628,7 +629,7 @@ Share(void)
 				left -= Min(left, entry->wanted);
 		}
 		if (n == 0 || left / n <= share)
-			return n == 0 ? PipeannArenaLimit() : share;
+			return n == 0 ? PipeannArenaLimit(&pipeann_control->arena) : share;
 		share = left / n;
 	}
 }
@@ -706,7 +707,7 @@ PipeannRegistryTake(PipeannCacheEntry *entry, uint64 pages)
 {
 	PipeannArenaPlace place = PIPEANN_NOWHERE;
 
-	if (pages > PipeannArenaLimit() || !MayTake(entry, pages))
+	if (pages > PipeannArenaLimit(&pipeann_control->arena) || !MayTake(entry, pages))
 		return PIPEANN_NOWHERE;
 	do
 		place = PipeannArenaTake(&pipeann_control->arena, pages);
@@ -736,7 +737,7 @@ PipeannRegistryShrink(void)
 	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 		if (IsAlive(&pipeann_control->entries[i]))
 			left += pg_atomic_read_u64(&pipeann_control->entries[i].pages);
-	while (left > PipeannArenaLimit() &&
+	while (left > PipeannArenaLimit(&pipeann_control->arena) &&
 		   ((victim = FindUnused(PG_INT64_MAX)) != NULL ||
 			(victim = FindFattest(NULL, 0)) != NULL))
 	{

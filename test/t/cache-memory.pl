@@ -208,6 +208,20 @@ sub test_little
 	};
 	my $costs = {};
 
+	# a statement that began before a reload has the former setting, and drops no cache for it
+	my $turns = sub { return $sessions[0]->row('SELECT last_value FROM turns'); };
+	$sessions[0]->rows('CREATE SEQUENCE turns; CREATE TABLE go AS SELECT 1 AS one');
+	$sessions[1]->send("DO \$\$ BEGIN WHILE EXISTS (SELECT FROM go) LOOP PERFORM nextval('turns') FROM (SELECT id FROM large ORDER BY $near LIMIT 1) s; END LOOP; END \$\$");
+	$node->append_conf('postgresql.conf', 'pipeann.shared_memory = 16MB');
+	$node->reload;
+	wait_until('16 MB', sub { return $sessions[0]->row('SHOW pipeann.shared_memory') eq '16MB'; });
+	$sessions[0]->rows("SELECT pipeann_prewarm('large_v')");
+	my $turn = $turns->();
+	wait_until('a turn', sub { return $turns->() > $turn + 1; });
+	is($in_memory->($sessions[0]), "$all of $all", "$what: beside a statement that is older than the reload, codes stay");
+	$sessions[0]->rows('DELETE FROM go');
+	is($sessions[1]->receive->{error}, undef, "$what: which ends");
+
 	# more memory, and less, without a restart
 	for my $now (16, 1, 0)
 	{
