@@ -1,4 +1,4 @@
-\a \t
+\a \t \pset recordsep '; '
 -- Columns and expressions of type bit: Hamming and Jaccard distance, values bit for bit, what does
 -- not fit, limits.
 SET enable_seqscan = off;

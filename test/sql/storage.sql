@@ -1,4 +1,4 @@
-\a \t
+\a \t \pset recordsep '; '
 -- How vectors are stored: element types, long and short vectors, options.
 SET enable_seqscan = off;
 SET jit = off;

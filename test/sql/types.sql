@@ -65,74 +65,87 @@ BEGIN
 	RETURN 'another';
 END $$;
 
+-- a statement for each kind, by its number, type, metric and item; the kinds that fall short
+CREATE FUNCTION each(statement text, numbers text DEFAULT '1,2,3,4,5,6,7,8,10,11') RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	kind kinds;
+BEGIN
+	FOR kind IN EXECUTE format('SELECT * FROM kinds WHERE n IN (%s) ORDER BY n', numbers) LOOP
+		EXECUTE format(statement, kind.n, kind.type, kind.metric, kind.item);
+	END LOOP;
+END $$;
+CREATE FUNCTION wrong(condition text DEFAULT 'true', k int DEFAULT 10) RETURNS SETOF kinds LANGUAGE sql AS
+	'SELECT kinds.* FROM kinds, try(kinds, condition, k) WHERE (enough AND ordered) IS NOT TRUE';
+
 -- every tenth vector is there five times, and each row has its own values
-SELECT format('CREATE TABLE t_%s (id int, k int, val %s(40))', n, type) FROM kinds ORDER BY n \gexec
-SELECT format('INSERT INTO t_%s SELECT i, i %% 7, %s FROM items WHERE i BETWEEN 1 AND 5000', n, item) FROM kinds ORDER BY n \gexec
-SELECT format('INSERT INTO t_%s SELECT id + 10000 * j, j, val FROM t_%1$s, generate_series(1, 4) j WHERE id %% 10 = 0', n) FROM kinds ORDER BY n \gexec
-SELECT format('CREATE INDEX t_%s_idx ON t_%1$s USING pipeann (val %s_%s_ops)', n, type, metric) FROM kinds ORDER BY n \gexec
+SELECT each('CREATE TABLE t_%1$s (id int, k int, val %2$s(40))');
+SELECT each('INSERT INTO t_%1$s SELECT i, i %% 7, %4$s FROM items WHERE i BETWEEN 1 AND 5000');
+SELECT each('INSERT INTO t_%1$s SELECT id + 10000 * j, j, val FROM t_%1$s, generate_series(1, 4) j WHERE id %% 10 = 0');
+SELECT each('CREATE INDEX t_%1$s_idx ON t_%1$s USING pipeann (val %2$s_%3$s_ops)');
 SELECT type, k.metric, i.metric, storage, nodes, has_codes FROM kinds k, pipeann_index_info(format('t_%s_idx', n)::regclass) i ORDER BY n;
-SELECT type, metric, scan_of(format('SELECT id FROM t_%s ORDER BY val %s (SELECT %s::%s(40) FROM queries LIMIT 1) LIMIT 10', n, op, item, type)) FROM kinds ORDER BY n;
-SELECT type, metric, t.* FROM kinds, try(kinds) t ORDER BY n;
-SELECT type, metric, t.* FROM kinds, try(kinds, k => 100) t ORDER BY n;
-SELECT type, metric, pipeann_recall(format('t_%s_idx', n)::regclass) >= 0.95 AS enough FROM kinds ORDER BY n;
+SELECT DISTINCT regexp_replace(scan_of(format('SELECT id FROM t_%s ORDER BY val %s (SELECT %s::%s(40) FROM queries LIMIT 1) LIMIT 10', n, op, item, type)), '\d+', 'N', 'g') FROM kinds;
+SELECT type, metric FROM wrong();
+SELECT type, metric FROM wrong(k => 100);
+SELECT type, metric FROM kinds WHERE (pipeann_recall(format('t_%s_idx', n)::regclass) >= 0.95) IS NOT TRUE;
 
 -- by every mode, and under a condition that no index has
-SELECT mode, type, metric, t.* FROM kinds, (VALUES ('best_first'), ('pipe'), ('stale'), ('look_ahead')) m (mode),
-	LATERAL (SELECT set_config('pipeann.search_mode', mode, false) OFFSET 0) s, LATERAL (SELECT (try(kinds)).* WHERE set_config IS NOT NULL) t ORDER BY mode, n;
+SELECT set_config('pipeann.search_mode', mode, false), ARRAY(SELECT type || metric FROM wrong() WHERE mode IS NOT NULL) AS wrong
+FROM unnest('{best_first,pipe,stale,look_ahead}'::text[]) mode;
 RESET pipeann.search_mode;
-SELECT type, metric, t.* FROM kinds, try(kinds, 'k = 3') t ORDER BY n;
+SELECT type, metric FROM wrong('k = 3');
 
 -- after inserts: as many again, and rows of vectors that are there
-SELECT format('INSERT INTO t_%s SELECT i, i %% 7, %s FROM items WHERE i BETWEEN 5001 AND 6500', n, item) FROM kinds ORDER BY n \gexec
-SELECT format('INSERT INTO t_%s SELECT id + 60000, 5, val FROM t_%1$s WHERE id BETWEEN 5001 AND 5100', n) FROM kinds ORDER BY n \gexec
-SELECT type, metric, t.* FROM kinds, try(kinds) t ORDER BY n;
+SELECT each('INSERT INTO t_%1$s SELECT i, i %% 7, %4$s FROM items WHERE i BETWEEN 5001 AND 6500');
+SELECT each('INSERT INTO t_%1$s SELECT id + 60000, 5, val FROM t_%1$s WHERE id BETWEEN 5001 AND 5100');
+SELECT type, metric FROM wrong();
 SELECT type, metric, nodes FROM kinds, LATERAL (SELECT nodes FROM pipeann_index_info(format('t_%s_idx', n)::regclass)) i ORDER BY n;
 SELECT type, metric, pipeann_check(format('t_%s_idx', n)::regclass, true) AS nodes FROM kinds ORDER BY n;
 
 -- after deletes, before VACUUM and after it, and in slots that it has freed
-SELECT format('DELETE FROM t_%s WHERE id %% 3 = 1 OR id %% 40 = 7', n) FROM kinds ORDER BY n \gexec
-SELECT type, metric, t.* FROM kinds, try(kinds) t ORDER BY n;
-SELECT format('VACUUM t_%s', n) FROM kinds ORDER BY n \gexec
-SELECT type, metric, t.* FROM kinds, try(kinds) t ORDER BY n;
-SELECT format('INSERT INTO t_%s SELECT i, i %% 7, %s FROM items WHERE i BETWEEN 7001 AND 8000', n, item) FROM kinds ORDER BY n \gexec
-SELECT type, metric, t.* FROM kinds, try(kinds) t ORDER BY n;
-SELECT type, metric, pipeann_check(format('t_%s_idx', n)::regclass, true) > 4000 AS sound FROM kinds ORDER BY n;
+SELECT each('DELETE FROM t_%1$s WHERE id %% 3 = 1 OR id %% 40 = 7');
+SELECT type, metric FROM wrong();
+VACUUM t_1, t_2, t_3, t_4, t_5, t_6, t_7, t_8, t_10, t_11;
+SELECT type, metric FROM wrong();
+SELECT each('INSERT INTO t_%1$s SELECT i, i %% 7, %4$s FROM items WHERE i BETWEEN 7001 AND 8000');
+SELECT type, metric FROM wrong();
+SELECT bool_and(pipeann_check(format('t_%s_idx', n)::regclass, true) > 4000) AS sound FROM kinds;
 
 -- with a filter column, and values for index-only scans
-SELECT format('DROP INDEX t_%s_idx', n) FROM kinds ORDER BY n \gexec
-SELECT format('CREATE INDEX t_%s_idx ON t_%1$s USING pipeann (val %s_%s_ops, k) INCLUDE (id)', n, type, metric) FROM kinds ORDER BY n \gexec
-SELECT format('VACUUM ANALYZE t_%s', n) FROM kinds ORDER BY n \gexec
-SELECT type, metric, scan_of(format('SELECT id, val FROM t_%s WHERE k = 2 ORDER BY val %s (SELECT %s::%s(40) FROM queries LIMIT 1) LIMIT 10', n, op, item, type)) FROM kinds ORDER BY n;
-SELECT type, metric, t.* FROM kinds, try(kinds, 'k = 2') t ORDER BY n;
-SELECT type, metric, t.* FROM kinds, try(kinds, 'k IN (1, 4) AND id > 0') t ORDER BY n;
-SELECT format('INSERT INTO t_%s SELECT i, i %% 7, %s FROM items WHERE i BETWEEN 9001 AND 9500', n, item) FROM kinds ORDER BY n \gexec
-SELECT format('DELETE FROM t_%s WHERE id %% 5 = 1', n) FROM kinds ORDER BY n \gexec
-SELECT format('VACUUM t_%s', n) FROM kinds ORDER BY n \gexec
-SELECT type, metric, t.* FROM kinds, try(kinds, 'k = 2') t ORDER BY n;
-SELECT type, metric, pipeann_check(format('t_%s_idx', n)::regclass, true) > 4000 AS sound FROM kinds ORDER BY n;
+SELECT each('DROP INDEX t_%1$s_idx');
+SELECT each('CREATE INDEX t_%1$s_idx ON t_%1$s USING pipeann (val %2$s_%3$s_ops, k) INCLUDE (id)');
+VACUUM ANALYZE t_1, t_2, t_3, t_4, t_5, t_6, t_7, t_8, t_10, t_11;
+SELECT DISTINCT regexp_replace(scan_of(format('SELECT id, val FROM t_%s WHERE k = 2 ORDER BY val %s (SELECT %s::%s(40) FROM queries LIMIT 1) LIMIT 10', n, op, item, type)), '\d+', 'N', 'g') FROM kinds;
+SELECT type, metric FROM wrong('k = 2');
+SELECT type, metric FROM wrong('k IN (1, 4) AND id > 0');
+SELECT each('INSERT INTO t_%1$s SELECT i, i %% 7, %4$s FROM items WHERE i BETWEEN 9001 AND 9500');
+SELECT each('DELETE FROM t_%1$s WHERE id %% 5 = 1');
+VACUUM t_1, t_2, t_3, t_4, t_5, t_6, t_7, t_8, t_10, t_11;
+SELECT type, metric FROM wrong('k = 2');
+SELECT bool_and(pipeann_check(format('t_%s_idx', n)::regclass, true) > 4000) AS sound FROM kinds;
 
 -- made empty, and rebuilt
-SELECT format('CREATE TABLE g_%s (id int, k int, val %s(40))', n, type) FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n \gexec
-SELECT format('CREATE INDEX g_%s_idx ON g_%1$s USING pipeann (val %s_%s_ops) WITH (m = 8, ef_construction = 32)', n, type, metric) FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n \gexec
+SELECT each('CREATE TABLE g_%1$s (id int, k int, val %2$s(40))', '1,4,5,6');
+SELECT each('CREATE INDEX g_%1$s_idx ON g_%1$s USING pipeann (val %2$s_%3$s_ops) WITH (m = 8, ef_construction = 32)', '1,4,5,6');
 -- (they retrain, and no worker)
 BEGIN;
-SELECT format('LOCK TABLE g_%s IN SHARE ROW EXCLUSIVE MODE', n) FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n \gexec
-SELECT format('INSERT INTO g_%s SELECT i, i %% 7, %s FROM items WHERE i BETWEEN 1 AND 9000', n, item) FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n \gexec
+SELECT each('LOCK TABLE g_%1$s IN SHARE ROW EXCLUSIVE MODE', '1,4,5,6');
+SELECT each('INSERT INTO g_%1$s SELECT i, i %% 7, %4$s FROM items WHERE i BETWEEN 1 AND 9000', '1,4,5,6');
 COMMIT;
-SELECT format('REINDEX INDEX g_%s_idx', n) FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n \gexec
+SELECT each('REINDEX INDEX g_%1$s_idx', '1,4,5,6');
 SELECT type, k.metric, storage, nodes, has_codes, trained_nodes > 8000 AS anew FROM kinds k, pipeann_index_info(format('g_%s_idx', n)::regclass) i WHERE n IN (1, 4, 5, 6) ORDER BY n;
 SELECT type, metric, pipeann_recall(format('g_%s_idx', n)::regclass) >= 0.95 AS enough, pipeann_check(format('g_%s_idx', n)::regclass, true) AS nodes
 FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n;
-SELECT format('DROP TABLE g_%s', n) FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n \gexec
+SELECT each('DROP TABLE g_%1$s', '1,4,5,6');
 
 -- partitions, searched together
-SELECT format('CREATE TABLE p_%s (id int, k int, val %s(40)) PARTITION BY LIST (k)', n, type) FROM kinds ORDER BY n \gexec
-SELECT format('CREATE TABLE p_%s_%s PARTITION OF p_%1$s FOR VALUES IN (%2$s)', n, k) FROM kinds, generate_series(0, 1) k ORDER BY n, k \gexec
-SELECT format('INSERT INTO p_%s SELECT i, i %% 2, %s FROM items WHERE i <= %s', n, item, CASE type WHEN 'sparsevec' THEN 9000 ELSE 6000 END) FROM kinds ORDER BY n \gexec
-SELECT format('CREATE INDEX ON p_%s USING pipeann (val %s_%s_ops)', n, type, metric) FROM kinds ORDER BY n \gexec
-SELECT format('ALTER TABLE t_%s RENAME TO gone_%1$s', n) FROM kinds ORDER BY n \gexec
-SELECT format('ALTER TABLE p_%s RENAME TO t_%1$s', n) FROM kinds ORDER BY n \gexec
-SELECT type, metric, t.* FROM kinds, try(kinds) t ORDER BY n;
+SELECT each('CREATE TABLE p_%1$s (id int, k int, val %2$s(40)) PARTITION BY LIST (k)');
+SELECT each('CREATE TABLE p_%1$s_0 PARTITION OF p_%1$s FOR VALUES IN (0)');
+SELECT each('CREATE TABLE p_%1$s_1 PARTITION OF p_%1$s FOR VALUES IN (1)');
+SELECT each('INSERT INTO p_%1$s SELECT i, i %% 2, %4$s FROM items WHERE i <= CASE %2$L WHEN ''sparsevec'' THEN 9000 ELSE 6000 END');
+SELECT each('CREATE INDEX ON p_%1$s USING pipeann (val %2$s_%3$s_ops)');
+SELECT each('ALTER TABLE t_%1$s RENAME TO gone_%1$s');
+SELECT each('ALTER TABLE p_%1$s RENAME TO t_%1$s');
+SELECT type, metric FROM wrong();
 
 -- quantised vectors are rotated, which Manhattan distances do not bear; a halfvec is quantised
 -- only if it has to be, and then compared once more
@@ -155,6 +168,6 @@ SELECT bool_and(s.ids = e.ids) AS same FROM (SELECT noise(i, 512)::vector AS que
 SELECT pipeann_check('q_half', true), pipeann_check('q_l1', true);
 DROP TABLE q;
 
-SELECT format('DROP TABLE t_%s, gone_%1$s', n) FROM kinds ORDER BY n \gexec
-DROP FUNCTION try, scan_of, item, noise;
+SELECT each('DROP TABLE t_%1$s, gone_%1$s');
+DROP FUNCTION each, wrong, try, scan_of, item, noise;
 DROP TABLE kinds, items, queries;
