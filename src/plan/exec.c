@@ -11,18 +11,29 @@
 #include <math.h>
 
 #include "access/amapi.h"
+#include "access/tableam.h"
 #include "base/pause.h"
+#include "catalog/pg_operator_d.h"
+#include "catalog/pg_type_d.h"
+#include "commands/explain.h"
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#endif
 #include "executor/execPartition.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/extensible.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/tidbitmap.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
 #include "plan/rewrite.h"
 #include "scan/scan.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/spccache.h"
+#include "utils/tuplesort.h"
 #include "utils/tuplestore.h"
 
 /* ---------- all nodes ---------- */
@@ -140,12 +151,15 @@ End(CustomScanState *state)
 		ExecEndNode(lfirst(cell));
 }
 
+static void Explain(CustomScanState *state, List *ancestors, ExplainState *es);
+
 static const CustomExecMethods exec_methods = {
 	.CustomName = "Pipeann",
 	.BeginCustomScan = Begin,
 	.ExecCustomScan = Exec,
 	.EndCustomScan = End,
-	.ReScanCustomScan = ReScan
+	.ReScanCustomScan = ReScan,
+	.ExplainCustomScan = Explain
 };
 
 static bool
@@ -366,13 +380,17 @@ const CustomScanMethods *const PipeannBitmapNode = &bitmap_methods.scan;
 /*
  * Rows are kept until there are as many as the limit wants. If a scan has come to its
  * end by then, and has left out rows that came late, they are dropped, and come again
- * from scans that find everything before they return a row.
+ * from scans that find everything before they return a row; or, if it has given up, from
+ * the table, sorted.
  */
 
 typedef struct FillState
 {
 	OwnNode node;
 	Tuplestorestate *rows;		/* NULL before the first row is asked for */
+	Tuplesortstate *sorted;		/* distance and TID of rows that were read in the order
+								 * of the table; or NULL */
+	TupleTableSlot *entry;		/* of these */
 	bool		ended;			/* there are no more rows */
 	bool		is_bound;		/* no row is wanted that is farther than bound: */
 	double		bound;
@@ -417,6 +435,110 @@ MostDistance(OwnNode *node)
 	return isnan(most) ? get_float8_infinity() : most;
 }
 
+/*
+ * Rows that a scan looks at before it gives up: three times as many as the planner expected,
+ * who takes rows that meet a condition to be spread evenly; and so many that they took twice as
+ * long as it takes to read the table, each a page of it and one of the index. 0 for a scan that
+ * nothing takes the place of.
+ */
+static int64
+MostRows(const PlanState *plan, int64 wanted)
+{
+	const IndexScanState *scan = (const IndexScanState *) plan;
+	const FormData_pg_class *table;
+	double		page_cost;
+	double		next_page_cost;
+	QualCost	qual;
+	double		expected;
+	double		cost;
+
+	if (!IsA(plan, IndexScanState) || plan->qual == NULL || !enable_seqscan ||
+		RelationGetIndexPredicate(scan->iss_RelationDesc) != NIL)
+		return 0;
+	table = scan->ss.ss_currentRelation->rd_rel;
+	get_tablespace_page_costs(table->reltablespace, &page_cost, &next_page_cost);
+	cost_qual_eval(&qual, plan->plan->qual, NULL);
+	qual.per_tuple += cpu_tuple_cost;
+	expected = wanted * table->reltuples / Max(plan->plan->plan_rows, 1);
+	cost = table->relpages * next_page_cost + table->reltuples * qual.per_tuple;
+	return (int64) Min(Max(3 * expected, 2 * cost / (2 * page_cost + qual.per_tuple)),
+					   PG_INT32_MAX);
+}
+
+/* Sort the rows of a scan's table that meet its conditions, by their distances. */
+static void
+SortTable(FillState *state)
+{
+	IndexScanState *scan = castNode(IndexScanState, state->node.child);
+	EState	   *estate = scan->ss.ps.state;
+	ExprContext *context = scan->ss.ps.ps_ExprContext;
+	TupleTableSlot *row = scan->ss.ss_ScanTupleSlot;
+	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
+	TableScanDesc table;
+
+	if (state->entry == NULL)
+	{
+		TupleDesc	columns = CreateTemplateTupleDesc(2);
+
+		TupleDescInitEntry(columns, 1, "distance", FLOAT8OID, -1, 0);
+		TupleDescInitEntry(columns, 2, "row", TIDOID, -1, 0);
+		state->entry = ExecInitExtraTupleSlot(estate, columns, &TTSOpsMinimalTuple);
+	}
+	state->sorted = tuplesort_begin_heap(state->entry->tts_tupleDescriptor, 1,
+										 &(AttrNumber) {1}, &(Oid) {Float8LessOperator},
+										 &(Oid) {InvalidOid}, &(bool) {false}, work_mem, NULL,
+										 TUPLESORT_NONE);
+	MemoryContextSwitchTo(old);
+	table = table_beginscan(scan->ss.ss_currentRelation, estate->es_snapshot, 0, NULL);
+	while (table_scan_getnextslot(table, ForwardScanDirection, row))
+	{
+		CHECK_FOR_INTERRUPTS();
+		ResetExprContext(context);
+		context->ecxt_scantuple = row;
+		if (!ExecQual(scan->indexqualorig, context) || !ExecQual(scan->ss.ps.qual, context))
+			continue;
+		ExecClearTuple(state->entry);
+		state->entry->tts_values[0] =
+			ExecEvalExprSwitchContext(linitial(scan->indexorderbyorig), context,
+									  &state->entry->tts_isnull[0]);
+		state->entry->tts_values[1] = PointerGetDatum(&row->tts_tid);
+		state->entry->tts_isnull[1] = false;
+		ExecStoreVirtualTuple(state->entry);
+		tuplesort_puttupleslot(state->sorted, state->entry);
+	}
+	table_endscan(table);
+	tuplesort_performsort(state->sorted);
+}
+
+/* The next of these rows, as the scan hands them up; NULL at the end. */
+static TupleTableSlot *
+NextSorted(FillState *state)
+{
+	ScanState  *scan = (ScanState *) state->node.child;
+	ExprContext *context = scan->ps.ps_ExprContext;
+	TupleTableSlot *row = scan->ss_ScanTupleSlot;
+	ItemPointer tid;
+	bool		isnull;
+
+	if (!tuplesort_gettupleslot(state->sorted, true, false, state->entry, NULL))
+		return NULL;
+	tid = (ItemPointer) DatumGetPointer(slot_getattr(state->entry, 2, &isnull));
+	if (!table_tuple_fetch_row_version(scan->ss_currentRelation, tid,
+									   scan->ps.state->es_snapshot, row))
+		elog(ERROR, "failed to fetch a row that was read before");
+	ResetExprContext(context);
+	context->ecxt_scantuple = row;
+	return scan->ps.ps_ProjInfo == NULL ? row : ExecProject(scan->ps.ps_ProjInfo);
+}
+
+static void
+EndSorted(FillState *state)
+{
+	if (state->sorted != NULL)
+		tuplesort_end(state->sorted);
+	state->sorted = NULL;
+}
+
 static void
 StartFill(OwnNode *node)
 {
@@ -435,14 +557,20 @@ StartFill(OwnNode *node)
 		state->fill.most = Min(state->fill.most, state->bound);
 	state->fill.no_numbers = plan->custom_private != NIL &&
 		linitial_int(plan->custom_private) != 0;
-	state->fill.late = false;
+	state->fill.late = state->fill.gave_up = false;
 	state->fill.all = state->fill.whole = wanted == PG_INT64_MAX;
+	state->fill.most_rows = state->fill.all ? 0 : MostRows(node->child, wanted);
+	EndSorted(state);
 	Collect(state, wanted);
-	if (!state->fill.late)
+	state->fill.most_rows = 0;
+	if (!state->fill.late && !state->fill.gave_up)
 		return;
 	tuplestore_clear(state->rows);
 	state->fill.whole = true;
-	Collect(state, wanted);
+	if (state->fill.gave_up)
+		SortTable(state);
+	else
+		Collect(state, wanted);
 }
 
 /* As IsFromScans() of plans (plan.c). A limit further down comes before this one. */
@@ -517,8 +645,10 @@ BeginFill(OwnNode *node)
 static TupleTableSlot *
 NextOfFill(OwnNode *node)
 {
-	const FillState *state = (const FillState *) node;
+	FillState  *state = (FillState *) node;
 
+	if (state->sorted != NULL)
+		return NextSorted(state);
 	if (tuplestore_gettupleslot(state->rows, true, false, node->slot))
 		return node->slot;
 	return state->ended ? NULL : ExecProcNode(node->child);
@@ -527,8 +657,9 @@ NextOfFill(OwnNode *node)
 static void
 EndFill(OwnNode *node)
 {
-	const FillState *state = (const FillState *) node;
+	FillState  *state = (FillState *) node;
 
+	EndSorted(state);
 	if (state->rows != NULL)
 		tuplestore_end(state->rows);
 }
@@ -543,6 +674,14 @@ static const NodeMethods fill_methods = {
 };
 
 const CustomScanMethods *const PipeannFillNode = &fill_methods.scan;
+
+/* Tell of a scan that gave up, the last time that it was run. */
+static void
+Explain(CustomScanState *state, List *ancestors, ExplainState *es)
+{
+	if (((OwnNode *) state)->methods == &fill_methods && ((FillState *) state)->sorted != NULL)
+		ExplainPropertyText("Ended By", "Seq Scan and Sort", es);
+}
 
 /* ---------- merges of partitions ---------- */
 

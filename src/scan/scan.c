@@ -1010,11 +1010,22 @@ NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 	return row;
 }
 
+/* Whether the scan has looked at so many rows that another way is taken. */
+static bool
+GivesUp(const PipeannScan *state)
+{
+	PipeannFill *fill = state->heeds.fill;
+
+	if (fill != NULL && fill->most_rows > 0 && state->looked_at >= fill->most_rows)
+		fill->gave_up = true;
+	return fill != NULL && fill->gave_up;
+}
+
 /* The next row to return, or NULL at the end. */
 static const PipeannRow *
 NextRow(IndexScanDesc scan, PipeannScan *state)
 {
-	while (state->rows_left > 0 || PipeannStreamLoad(state))
+	while (!GivesUp(state) && (state->rows_left > 0 || PipeannStreamLoad(state)))
 	{
 		const PipeannRow *row = state->next_row;
 		bool		dead;
@@ -1031,7 +1042,7 @@ NextRow(IndexScanDesc scan, PipeannScan *state)
 		if (dead)
 			state->looked_at--;		/* it was dead to everybody */
 	}
-	return NextLeftOut(scan, state);
+	return GivesUp(state) ? NULL : NextLeftOut(scan, state);
 }
 
 bool

@@ -60,6 +60,9 @@ typedef struct PipeannFill
 								 * row, so none comes late */
 	bool		late;			/* set by a scan at its end: it has left out
 								 * rows that came late */
+	int64		most_rows;		/* a scan that has looked at as many and has to go on
+								 * gives up; 0: none does */
+	bool		gave_up;		/* set by a scan that did */
 	double		most;			/* no row is wanted whose distance is larger; or
 								 * infinity */
 	bool		no_numbers;		/* but those whose distance is no number */

@@ -161,5 +161,48 @@ END $$;
 SELECT all_of('SELECT id FROM w ORDER BY v <-> noise(77, 520)::vector LIMIT 5') >=
 	all_of('SELECT id FROM w LIMIT 5') AS not_less;
 RESET enable_sort;
-DROP TABLE t, o, w;
-DROP FUNCTION noise, plan_of, answer, plans, limited, all_of;
+
+-- Rows that meet a condition lie farthest from the query, where the planner took them to be spread evenly:
+-- the scan gives up before it has looked at most rows, and the table is read and sorted. Rows and
+-- their order are those without the index.
+CREATE TABLE far (id int, kind int, label text, v vector(8));
+ALTER TABLE far ALTER label SET STORAGE PLAIN;
+INSERT INTO far SELECT i, CASE WHEN i % 20 = 3 THEN 3 ELSE i % 7 + 10 END, repeat('x', 1200),
+	CASE WHEN i % 500 > 0 THEN l2_normalize((noise(i, 8)::vector) - array_fill(.5, ARRAY[8])::vector) *
+		array_fill(CASE WHEN i % 20 = 3 THEN 9 ELSE 1 END, ARRAY[8])::vector END
+	FROM generate_series(1, 6000) i;
+CREATE INDEX far_v ON far USING pipeann (v vector_l2_ops);
+VACUUM ANALYZE far;
+SET random_page_cost = 1.1;
+-- what looks at the table, rows that the scan looked at and removed, and whether rows are the same
+CREATE FUNCTION ended(q text, OUT ended_by text, OUT few boolean, OUT same boolean) LANGUAGE plpgsql AS $$
+DECLARE
+	query text := replace(q, '?', '''[.1,.2,.3,.4,.5,.4,.3,.2]''');
+	line text;
+	these text;
+	others text;
+BEGIN
+	ended_by := 'scan';
+	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) ' || query LOOP
+		ended_by := coalesce(substring(line FROM 'Ended By: (.*)'), ended_by);
+		few := coalesce(substring(line FROM 'Rows Removed by Filter: (\d+)')::int < 3000, few);
+	END LOOP;
+	EXECUTE 'SELECT string_agg(q::text, '' '') FROM (' || query || ') q' INTO these;
+	PERFORM set_config('enable_indexscan', 'off', true);
+	EXECUTE 'SELECT string_agg(q::text, '' '') FROM (' || query || ') q' INTO others;
+	PERFORM set_config('enable_indexscan', 'on', true);
+	same := these = others;
+END $$;
+SELECT q, (ended(q)).* FROM unnest(ARRAY[
+	'SELECT id FROM far WHERE kind = 3 ORDER BY v <-> ? LIMIT 10',
+	'SELECT v <-> ? d, id, kind FROM far WHERE kind = 3 ORDER BY v <-> ? LIMIT 10 OFFSET 5',
+	'SELECT * FROM (SELECT id FROM far WHERE kind = 3 ORDER BY v <-> ? LIMIT 10 FOR UPDATE) s',
+	'SELECT q.n, s.id FROM (VALUES (1, ''[9,0,0,0,0,0,0,0]''), (2, ''[1,0,0,0,0,0,0,0]''), (3, ''[0,1,0,0,0,0,0,0]'')) q (n, v),
+		LATERAL (SELECT id FROM far WHERE kind = 3 ORDER BY far.v <-> q.v::vector LIMIT 10) s',
+	'SELECT id FROM far WHERE kind = 11 ORDER BY v <-> ? LIMIT 10']) q;
+SET enable_seqscan = off;
+SELECT (ended('SELECT id FROM far WHERE kind = 3 ORDER BY v <-> ? LIMIT 10')).*;
+RESET enable_seqscan;
+RESET random_page_cost;
+DROP TABLE t, o, w, far;
+DROP FUNCTION noise, plan_of, answer, plans, limited, all_of, ended;
