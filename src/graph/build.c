@@ -220,10 +220,10 @@ PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 }
 
 /*
- * Which neighbour gives way to a node that is to join target's list[n]: the one that it
- * makes most superfluous, be it by less than the factor alpha. Pairs of neighbours are not
- * looked at, as they were when the list was pruned: that takes n distances, where all pairs
- * would be n * n / 2, and the list remains full.
+ * Which neighbour gives way to a node that joins target's full list[n]: the one that the
+ * node makes most superfluous, even if by less than the factor alpha. Pairs of neighbours
+ * were compared when the list was pruned, and are not again: so this takes n distances and
+ * not n * n / 2, and the list stays full.
  *
  * from_target[], from_node[]: the neighbours' distances, infinite where they are not known;
  * own: the node's from target. Returns the place of the neighbour, or PIPEANN_SUPERFLUOUS if

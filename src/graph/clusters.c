@@ -129,7 +129,7 @@ UsualDistance(const double *distance, uint32 m)
 
 /*
  * A few vectors far from all others, as broken rows are, must not make the
- * others small: so mean and spread are those of the others.
+ * others small: so mean and spread leave them out.
  */
 static void
 SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
@@ -258,8 +258,8 @@ MakeSketches(const PipeannFixedScale *s, const int16 *x, int n, int16 *sketch)
 }
 
 /*
- * Room for n vectors like v's, without sketches; or their rows are those of v. All members
- * call; or there is no team.
+ * Room for n vectors like v's, without sketches; rows may be v's own. All members call,
+ * unless there is no team.
  */
 static void
 FixedInit(PipeannTeam *team, const PipeannFixedScale *s, const PipeannVectors *v,

@@ -3,8 +3,8 @@
  *		Edges to nodes from near ones.
  *
  * A node that can be reached only from afar is not found, since a search
- * explores what is near its query. So the nodes are looked at that have few
- * edges to them, or none from as near as the nearest node that they lead to.
+ * explores what is near its query. So this looks at nodes with few edges to them,
+ * or none from a node as near as the nearest one that they lead to.
  * If none of a node's nearest neighbours leads to it, one of them gets an edge to it.
  */
 #include "base/base.h"

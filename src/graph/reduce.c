@@ -86,8 +86,8 @@ typedef struct Axes
 } Axes;
 
 /*
- * out[AXES]: less the product of a row of n elements and a matrix. Kernels for centroids are for
- * 256 columns, as these are.
+ * out[AXES]: the negative product of a row of n elements and a matrix, by a kernel for
+ * centroids, which have 256 columns, too.
  */
 static void
 Times(const float *row, const float *matrix, int n, float *out)
@@ -332,9 +332,9 @@ PipeannReduceMemory(const PipeannVectors *v, Size *each)
 }
 
 /*
- * Whether vectors can do for a graph of v in PIPEANN_REDUCED_DIM dimensions. If so
- * sets *reduced to them (else it stays as it is), with squared Euclidean distances that are in
- * proportion to v's measure. All members call.
+ * Whether vectors of PIPEANN_REDUCED_DIM dimensions serve to build a graph of v. If so sets
+ * *reduced to them, with squared Euclidean distances in proportion to v's measure; else it
+ * stays as it is. All members call.
  */
 bool
 PipeannReduce(PipeannTeam *team, const PipeannVectors *v,

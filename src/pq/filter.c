@@ -175,7 +175,7 @@ LeaveOutBehind(uint64 *mask, int n, uint32 end)
 /* Times that a block is looked at if its codes are written over meanwhile. */
 #define TRIES 10
 
-/* All of a block pass whose codes were written over each time that they were looked at. */
+/* If a block's codes were overwritten each time that they were looked at, all pass. */
 void
 PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 			   uint32 first, int n, uint64 *mask)
@@ -217,8 +217,8 @@ PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 }
 
 /*
- * Have fetched what will be looked at of a block, if there is one: by the processor
- * from memory, or else by the loader.
+ * Prefetch what will be looked at of a block, if there is one: from memory, or by the
+ * loader.
  *
  * Each byte of a block is a run of its own.
  */

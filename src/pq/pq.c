@@ -339,7 +339,7 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 #define HALF_ERROR (1.0 / 2048)
 #define SUBNORMAL_ERROR (1.0 / (1 << 25))
 
-/* Of the numbers in a row as many are compared at once. */
+/* Numbers of a row that are compared at once. */
 #define LANES 16
 
 /*
