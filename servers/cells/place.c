@@ -155,7 +155,7 @@ Wrong(const Placing *p, double load)
 }
 
 /*
- * How much less wrong servers are when so many rows go from one to the other; 0 if that
+ * How much less wrong servers are when this many rows go from one to the other; 0 if that
  * is no more than rounding, so that this comes to an end.
  */
 static double

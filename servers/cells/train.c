@@ -3,7 +3,7 @@
  *		Centroids of cells: k-means of a sample.
  *
  * Lloyd's iterations, as codebooks have them (src/pq/pq.c), but over blocks of 256
- * centroids: seeds are samples, as k-means++ finds no better ones for so many.
+ * centroids: seeds are samples, as k-means++ finds no better ones for this many.
  */
 #include "postgres.h"
 

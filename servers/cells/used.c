@@ -2,7 +2,7 @@
  * used.c
  *		How often cells are asked for, counted in shared memory.
  *
- * There is room for it where the library is preloaded. It is for so many cells; when
+ * There is room for it where the library is preloaded. It is for a number of cells; when
  * others come, those are dropped that were asked for least.
  */
 #include "postgres.h"
@@ -147,7 +147,7 @@ ServerOf(const char *cells)
 						   CStringGetDatum(cells));
 }
 
-/* Count so many parts asked and waves; of a query that begins its nearest cell, or -1. */
+/* Add to the parts asked and waves; of a query that begins its nearest cell, or -1. */
 void
 PipeannCellsNote(const char *cells, int ncells, int cell, int nparts, int nwaves)
 {

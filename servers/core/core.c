@@ -1,6 +1,6 @@
 /*
  * core.c
- *		The library of pipeann itself, beside which this one works, and rights on servers.
+ *		The library of pipeann itself, which this one works with, and rights on servers.
  */
 #include "postgres.h"
 

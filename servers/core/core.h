@@ -1,6 +1,6 @@
 /*
  * core.h
- *		The library of pipeann itself, beside which this one works, settings, and rights on servers.
+ *		The library of pipeann itself, which this one works with; settings; rights on servers.
  */
 #ifndef PIPEANN_SERVERS_CORE_H
 #define PIPEANN_SERVERS_CORE_H

@@ -98,7 +98,7 @@ AsksForMore(Node *node, void *arg)
 	return expression_tree_walker(node, AsksForMore, arg);
 }
 
-/* Whether there are queries beside a distance. */
+/* Whether there are queries besides a distance. */
 static bool
 AsksBeside(Node *node, void *distance)
 {

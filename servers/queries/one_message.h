@@ -77,14 +77,14 @@ extern void PipeannFindCells(PipeannOneMessage *parts, const Append *append,
 /* one_message_waves.c: in which order parts are asked. */
 typedef struct PipeannWaves PipeannWaves;
 
-/* Whether it may be that not all parts are asked for so many rows; -1: not known. */
+/* Whether parts may not all be asked for this many rows; -1: not known. */
 extern bool PipeannWavesChoose(int64 limit);
 
 /* NULL if there is nothing to choose by. In turn: one part in each wave. */
 extern PipeannWaves *PipeannWavesBegin(const PipeannOneMessage *parts,
 									   CustomScanState *node, bool in_turn);
 
-/* A search begins that wants so many rows, or more than are known (-1). */
+/* A search begins that wants this many rows, or an unknown number (-1). */
 extern void PipeannWavesStart(PipeannWaves *waves, int64 limit);
 extern void PipeannWavesRow(PipeannWaves *waves, TupleTableSlot *row);
 

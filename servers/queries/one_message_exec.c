@@ -232,7 +232,7 @@ WriteValues(Part *part)
 		AtEOXact_GUC(false, level);
 }
 
-/* So many rows that are wanted of each part; -1 if that is not known. */
+/* The number of rows wanted of each part; -1 if that is not known. */
 static int64
 RowsWanted(OneMessageState *state)
 {

@@ -50,7 +50,7 @@ typedef struct Rewriting
 	List	   *queries;		/* CommonTableExpr: what is asked once for all */
 } Rewriting;
 
-/* Expressions of a part, so many levels below the whole query. */
+/* Expressions of a part, this many levels below the whole query. */
 typedef struct Below
 {
 	Rewriting  *r;
@@ -314,7 +314,7 @@ AskOnce(Node *node, void *arg)
 	return expression_tree_mutator(node, AskOnce, arg);
 }
 
-/* The nearest rows of one partition, so many levels below the whole query. */
+/* The nearest rows of one partition, this many levels below the whole query. */
 static Query *
 PartOf(Rewriting *r, Relation member, int levels)
 {

@@ -53,7 +53,7 @@ extern bool PipeannOnlyReads(const PlannedStmt *stmt);
 extern bool PipeannIsPostgres(Oid server);
 
 /*
- * Whether a node is a part of ours that runs beside others, and whose query could be
+ * Whether a node is a part of ours that runs concurrently with others, and whose query could be
  * sent by anybody.
  */
 extern bool PipeannIsSendable(const Plan *plan, List *rtable);

@@ -2,7 +2,7 @@
  * connection.c
  *		Connections to other servers, kept until the session ends.
  *
- * There is one for each user mapping, beside that of postgres_fdw. It is closed
+ * There is one for each user mapping, besides that of postgres_fdw. It is closed
  * when the options of the server or the mapping change, and after any error. A
  * server that runs a query for a connection that was closed gives it up by itself,
  * so that nobody has to wait for it to take a cancel request.
@@ -235,7 +235,7 @@ TryOpen(KeptConnection *kept, const UserMapping *user)
 
 	if (!PipeannConnectOptions(server, user, &options))
 		return false;
-	/* so that nobody closes it who hears that options have changed */
+	/* so that a callback about changed options does not close it */
 	kept->taken = true;
 	PG_TRY();
 	{

@@ -18,7 +18,7 @@
 #include "varatt.h"
 #endif
 
-/* So many statements a connection has prepared. */
+/* The number of statements that a connection has prepared. */
 #define MOST_PREPARED	64
 
 struct PipeannRemoteQuery
@@ -189,7 +189,7 @@ Execute(PipeannRemoteQuery *query)
 }
 
 /*
- * Sends it again over a new connection, which has a statement prepared anew. A
+ * Sends it again over a new connection, which prepares the statement again. A
  * query changes nothing, so that it does not matter whether it has run before.
  */
 static void
