@@ -327,33 +327,6 @@ InitSearchSettings(void)
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 }
 
-static void
-InitIoSettings(void)
-{
-	DefineCustomIntVariable("pipeann.prefetch_rows",
-							"Rows whose table pages are asked for at once, ahead of being read.",
-							"0 leaves them to be read one by one, as effective_io_concurrency = 0 does.",
-							&pipeann_prefetch_rows, 10, 0,
-							PIPEANN_MAX_PREFETCH, PGC_USERSET, GUC_EXPLAIN,
-							NULL, NULL, NULL);
-	DefineCustomBoolVariable("pipeann.hot_pages",
-							 "Whether pages that searches read often come to stay in shared_buffers.",
-							 "A search brings in one page that it read, at most. Off: all reads go past shared_buffers.",
-							 &pipeann_hot_pages, true, PGC_USERSET, GUC_EXPLAIN,
-							 NULL, NULL, NULL);
-	DefineCustomEnumVariable("pipeann.io_method",
-							 "How index pages that are not in shared_buffers are read.",
-							 "auto and io_uring fall back to pread where io_uring is not allowed.",
-							 &pipeann_io_method, PIPEANN_IO_AUTO,
-							 io_method_values, PGC_USERSET, GUC_EXPLAIN, NULL,
-							 NULL, NULL);
-	DefineCustomBoolVariable("pipeann.direct_io",
-							 "Read past the operating system's page cache.",
-							 "Falls back to buffered reads where the file system refuses it.",
-							 &pipeann_direct_io, true, PGC_USERSET,
-							 GUC_EXPLAIN, NULL, NULL, NULL);
-}
-
 /* The validator of operator classes. */
 
 /* Say what is wrong with a family; false. */
@@ -776,7 +749,28 @@ _PG_init(void)
 							 NULL, &pipeann_bitmap_scan, true, PGC_USERSET,
 							 GUC_EXPLAIN, NULL, NULL, NULL);
 	InitComparisonSettings();
-	InitIoSettings();
+	DefineCustomIntVariable("pipeann.prefetch_rows",
+							"Rows whose table pages are asked for at once, ahead of being read.",
+							"0 leaves them to be read one by one, as effective_io_concurrency = 0 does.",
+							&pipeann_prefetch_rows, 10, 0,
+							PIPEANN_MAX_PREFETCH, PGC_USERSET, GUC_EXPLAIN,
+							NULL, NULL, NULL);
+	DefineCustomBoolVariable("pipeann.hot_pages",
+							 "Whether pages that searches read often come to stay in shared_buffers.",
+							 "A search brings in one page that it read, at most. Off: all reads go past shared_buffers.",
+							 &pipeann_hot_pages, true, PGC_USERSET, GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+	DefineCustomEnumVariable("pipeann.io_method",
+							 "How index pages that are not in shared_buffers are read.",
+							 "auto and io_uring fall back to pread where io_uring is not allowed.",
+							 &pipeann_io_method, PIPEANN_IO_AUTO,
+							 io_method_values, PGC_USERSET, GUC_EXPLAIN, NULL,
+							 NULL, NULL);
+	DefineCustomBoolVariable("pipeann.direct_io",
+							 "Read past the operating system's page cache.",
+							 "Falls back to buffered reads where the file system refuses it.",
+							 &pipeann_direct_io, true, PGC_USERSET,
+							 GUC_EXPLAIN, NULL, NULL, NULL);
 	PipeannPauseInit();
 	PipeannPlantedInit();
 	PipeannCacheInit();

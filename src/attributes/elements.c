@@ -139,39 +139,30 @@ CompareCounted(const void *x, const void *y)
 	return a->hash < b->hash ? -1 : a->hash > b->hash;
 }
 
-/* The elements of all rows, each once for a row. */
-static void
-TakeElements(PipeannAttribute *attribute, const PipeannSamples *samples,
-			 Sample *s)
-{
-	uint32		size = 1024;
-
-	s->rows = samples->n;
-	s->pairs = palloc(mul_size(size, sizeof(uint64)));
-	for (uint32 i = 0; i < s->rows; i++)
-	{
-		Elements elements = ElementsOf(attribute, samples->values[i]);
-
-		CHECK_FOR_INTERRUPTS();
-		while (s->npairs + elements.n > size)
-		{
-			size *= 2;
-			s->pairs = repalloc_huge(s->pairs, mul_size(size, sizeof(uint64)));
-		}
-		for (int j = 0; j < elements.n; j++)
-			s->pairs[s->npairs++] = (uint64) elements.hashes[j] << 32 | i;
-		pfree(elements.hashes);
-	}
-	qsort(s->pairs, s->npairs, sizeof(uint64), ComparePairs);
-	s->npairs = qunique(s->pairs, s->npairs, sizeof(uint64), ComparePairs);
-}
-
 static Sample
 SampleOf(PipeannAttribute *attribute, const PipeannSamples *samples)
 {
 	Sample		s = {0};
+	uint32		size = 1024;
 
-	TakeElements(attribute, samples, &s);
+	s.rows = samples->n;
+	s.pairs = palloc(mul_size(size, sizeof(uint64)));
+	for (uint32 i = 0; i < s.rows; i++)
+	{
+		Elements elements = ElementsOf(attribute, samples->values[i]);
+
+		CHECK_FOR_INTERRUPTS();
+		while (s.npairs + elements.n > size)
+		{
+			size *= 2;
+			s.pairs = repalloc_huge(s.pairs, mul_size(size, sizeof(uint64)));
+		}
+		for (int j = 0; j < elements.n; j++)
+			s.pairs[s.npairs++] = (uint64) elements.hashes[j] << 32 | i;
+		pfree(elements.hashes);
+	}
+	qsort(s.pairs, s.npairs, sizeof(uint64), ComparePairs);
+	s.npairs = qunique(s.pairs, s.npairs, sizeof(uint64), ComparePairs);
 	s.counted = palloc(mul_size(s.npairs, sizeof(Counted)));
 	for (uint32 i = 0; i < s.npairs; i++)
 	{

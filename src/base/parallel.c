@@ -130,30 +130,6 @@ FileName(char *name, uint32 number)
 }
 
 static void
-WriteZeros(File file, Size size)
-{
-	char	   *zeros = palloc0(BLOCK);
-
-	for (Size done = 0; done < size; done += BLOCK)
-	{
-		int			length = (int) Min(size - done, BLOCK);
-
-		CHECK_FOR_INTERRUPTS();
-		errno = 0;
-		if (FileWrite(file, zeros, length, (off_t) done,
-					  WAIT_EVENT_BUFFILE_WRITE) == length)
-			continue;
-		if (errno == 0)
-			errno = ENOSPC;
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not write to file \"%s\": %m",
-						FilePathName(file))));
-	}
-	pfree(zeros);
-}
-
-static void
 Unmap(void *arg)
 {
 	Allocation *a = arg;
@@ -232,10 +208,27 @@ MakeFile(PipeannShares *s, Allocation *a)
 	uint32		number = s->nfiles++;
 	char		name[MAXPGPATH];
 	File		file;
+	char	   *zeros = palloc0(BLOCK);
 
 	FileName(name, number);
 	file = FileSetCreate(s->files, name);
-	WriteZeros(file, a->size);
+	for (Size done = 0; done < a->size; done += BLOCK)
+	{
+		int			length = (int) Min(a->size - done, BLOCK);
+
+		CHECK_FOR_INTERRUPTS();
+		errno = 0;
+		if (FileWrite(file, zeros, length, (off_t) done,
+					  WAIT_EVENT_BUFFILE_WRITE) == length)
+			continue;
+		if (errno == 0)
+			errno = ENOSPC;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not write to file \"%s\": %m",
+						FilePathName(file))));
+	}
+	pfree(zeros);
 	Map(a, file, number);
 }
 

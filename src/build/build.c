@@ -663,25 +663,6 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 
 /* ---------- graph ---------- */
 
-/* For m = 0, now that the vectors and their storage are known. */
-static void
-ChooseDegree(BuildState *state)
-{
-	const PipeannOptions *options = PipeannGetOptions(state->index);
-	const PipeannVectors *v = &state->nodes.vectors;
-	PipeannMeta *meta = &state->meta;
-	PipeannDegree degree;
-
-	if (options->m != PIPEANN_AUTO_M)
-		return;
-	state->m = PipeannChooseM(state->heap, v->data, v->n, &meta->layout,
-							  Min(options->ef_construction / 2,
-								  PIPEANN_MAX_M), &degree);
-	MetaInit(meta, state->index, v->storage, state->m,
-			 &state->spool.stats.sizes);
-	meta->degree = degree;
-}
-
 /* The others get the metapage as the leader has it now. */
 static void
 ShareMeta(BuildState *state)
@@ -700,9 +681,20 @@ DecideLayout(BuildState *state)
 
 	if (PipeannTeamLeads(state->team))
 	{
+		const PipeannOptions *options = PipeannGetOptions(state->index);
+		PipeannDegree degree;
+
 		MetaInit(meta, state->index, v->storage, state->m,
 				 &state->spool.stats.sizes);
-		ChooseDegree(state);
+		if (options->m == PIPEANN_AUTO_M)
+		{
+			state->m = PipeannChooseM(state->heap, v->data, v->n, &meta->layout,
+									  Min(options->ef_construction / 2,
+										  PIPEANN_MAX_M), &degree);
+			MetaInit(meta, state->index, v->storage, state->m,
+					 &state->spool.stats.sizes);
+			meta->degree = degree;
+		}
 		PipeannChooseWidths(state->index, &state->nodes, &meta->layout,
 							&meta->widths);
 		if (state->spool.source.wanted == PIPEANN_STORAGE_AUTO)
@@ -773,29 +765,6 @@ MakeCodes(BuildState *state)
 
 /* ---------- the whole ---------- */
 
-static void
-InitBuild(BuildState *state, PipeannParallel *p)
-{
-	const PipeannOptions *options = PipeannGetOptions(p->index);
-
-	memset(state, 0, sizeof(*state));
-	state->parallel = p;
-	state->team = &p->team;
-	state->heap = p->heap;
-	state->index = p->index;
-	state->m = PipeannInitialM(options);
-	state->params.ef_construction = options->ef_construction;
-	state->params.seed = PIPEANN_BUILD_SEED;
-	if (PipeannTeamLeads(state->team))
-	{
-		state->team->progress = ShowProgress;
-		state->team->progress_arg = state;
-	}
-	state->decided = PipeannTeamAlloc(state->team, sizeof(PipeannMeta));
-	MetaInit(&state->meta, state->index, PIPEANN_FLOAT4, state->m,
-			 &state->spool.stats.sizes);
-}
-
 /*
  * The leader's last steps. The metapage tells how long all others took, so it
  * is written and logged when they are done.
@@ -838,9 +807,25 @@ BuildProgram(PipeannParallel *p)
 	PipeannClusters *clusters;
 	PipeannGraph *graph = NULL;
 	BuildState	state;
+	const PipeannOptions *options = PipeannGetOptions(p->index);
 	uint32		n;
 
-	InitBuild(&state, p);
+	memset(&state, 0, sizeof(state));
+	state.parallel = p;
+	state.team = &p->team;
+	state.heap = p->heap;
+	state.index = p->index;
+	state.m = PipeannInitialM(options);
+	state.params.ef_construction = options->ef_construction;
+	state.params.seed = PIPEANN_BUILD_SEED;
+	if (PipeannTeamLeads(state.team))
+	{
+		state.team->progress = ShowProgress;
+		state.team->progress_arg = &state;
+	}
+	state.decided = PipeannTeamAlloc(state.team, sizeof(PipeannMeta));
+	MetaInit(&state.meta, state.index, PIPEANN_FLOAT4, state.m,
+			 &state.spool.stats.sizes);
 	ScanTable(&state);
 	/*
 	 * No row is looked at from here on, which may take hours: let VACUUM remove what was

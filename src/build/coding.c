@@ -145,22 +145,6 @@ PipeannCodingSamples(const PipeannLayout *l, uint64 nodes)
 	return Min(nodes, (uint64) want);
 }
 
-/* The mean squared error of the codes of x[n][dim], not 0; 0 if n is. */
-static float
-CodingError(const PipeannPq *pq, const float *x, uint32 n)
-{
-	uint8	   *code = palloc(pq->nsubvectors);
-	double		sum = 0;
-
-	for (uint32 i = 0; i < n; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		sum += PipeannPqEncode(pq, x + (Size) i * pq->dim, code);
-	}
-	pfree(code);
-	return n > 0 ? Max((float) (sum / n), FLT_MIN) : 0;
-}
-
 /* ---------- codebook and histograms ---------- */
 
 /*
@@ -174,6 +158,8 @@ TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 	uint32		aside = n >= LEAST_TO_MEASURE ? ERROR_SAMPLES : 0;
 	float	   *centroids = PipeannTeamArray(team, float,
 											 PipeannPqCentroidCount(dim));
+	uint8	   *code = palloc(k->pq.nsubvectors);
+	double		sum = 0;
 
 	if (PipeannTeamLeads(team))
 	{
@@ -202,7 +188,13 @@ TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 	else
 		PipeannPqTrain(team, &k->pq, x, n - aside, SEED, centroids);
 	k->pq.centroids = centroids;
-	k->error = CodingError(&k->pq, x + (Size) (n - aside) * dim, aside);
+	for (uint32 i = n - aside; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		sum += PipeannPqEncode(&k->pq, x + (Size) i * dim, code);
+	}
+	pfree(code);
+	k->error = aside > 0 ? Max((float) (sum / aside), FLT_MIN) : 0;
 }
 
 /*

@@ -404,53 +404,6 @@ AllocateNodes(PipeannTeam *team, const PipeannRows *rows, PipeannNodes *nodes)
 	nodes->dup_values_at = PipeannTeamArray(team, uint64, others);
 }
 
-static void
-MoveRow(const PipeannRows *rows, uint32 row, PipeannNodes *nodes)
-{
-	const PipeannVectors *v = &nodes->vectors;
-	uint32		node = rows->number[row];
-
-	memcpy((char *) PipeannVectorAt(v, node),
-		   PipeannVectorAt(&rows->vectors, row), v->stride);
-	if (nodes->near.data != v->data)
-		memcpy((char *) PipeannVectorAt(&nodes->near, node),
-			   PipeannVectorAt(&rows->near, row), nodes->near.stride);
-	nodes->tids[node] = rows->tids[row];
-	nodes->dup_heads[node] = PIPEANN_INVALID_ID;
-	if (v->aux != NULL)
-		((float *) v->aux)[node] = rows->vectors.aux[row];
-	if (nodes->roundings != NULL)
-		nodes->roundings[node] = rows->roundings[row];
-	if (nodes->longer.forms != NULL)
-		nodes->longer.at[node] = rows->longer.at[row];
-	if (nodes->values != NULL)
-		nodes->values_at[node] = rows->values_at[row];
-}
-
-static void
-LinkRow(PipeannNodes *nodes, uint32 node, ItemPointerData tid, uint64 values_at)
-{
-	nodes->dups[nodes->ndups].tid = tid;
-	nodes->dups[nodes->ndups].next = nodes->dup_heads[node];
-	if (nodes->values != NULL)
-		nodes->dup_values_at[nodes->ndups] = values_at;
-	nodes->dup_heads[node] = nodes->ndups++;
-}
-
-/* The other rows of each vector. */
-static void
-LinkRows(const PipeannRows *rows, PipeannNodes *nodes)
-{
-	for (uint32 row = 0; row < rows->vectors.n; row++)
-	{
-		if (row % PART_ROWS == 0)
-			CHECK_FOR_INTERRUPTS();
-		if (rows->again[row])
-			LinkRow(nodes, rows->number[rows->number[row]], rows->tids[row],
-					nodes->values != NULL ? rows->values_at[row] : 0);
-	}
-}
-
 /*
  * Make nodes of rows that are not again[], by the numbers of nodes that number[]
  * has for these. All members call.
@@ -462,8 +415,40 @@ PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
 	AllocateNodes(team, rows, nodes);
 	PipeannTeamEach(team, row, rows->vectors.n, RUN)
 		if (!rows->again[row])
-			MoveRow(rows, row, nodes);
+		{
+			const PipeannVectors *v = &nodes->vectors;
+			uint32		node = rows->number[row];
+
+			memcpy((char *) PipeannVectorAt(v, node),
+				   PipeannVectorAt(&rows->vectors, row), v->stride);
+			if (nodes->near.data != v->data)
+				memcpy((char *) PipeannVectorAt(&nodes->near, node),
+					   PipeannVectorAt(&rows->near, row), nodes->near.stride);
+			nodes->tids[node] = rows->tids[row];
+			nodes->dup_heads[node] = PIPEANN_INVALID_ID;
+			if (v->aux != NULL)
+				((float *) v->aux)[node] = rows->vectors.aux[row];
+			if (nodes->roundings != NULL)
+				nodes->roundings[node] = rows->roundings[row];
+			if (nodes->longer.forms != NULL)
+				nodes->longer.at[node] = rows->longer.at[row];
+			if (nodes->values != NULL)
+				nodes->values_at[node] = rows->values_at[row];
+		}
 	if (PipeannTeamLeads(team))
-		LinkRows(rows, nodes);
+		for (uint32 row = 0; row < rows->vectors.n; row++)
+		{
+			uint32		node = rows->number[rows->number[row]];
+
+			if (row % PART_ROWS == 0)
+				CHECK_FOR_INTERRUPTS();
+			if (!rows->again[row])
+				continue;
+			nodes->dups[nodes->ndups].tid = rows->tids[row];
+			nodes->dups[nodes->ndups].next = nodes->dup_heads[node];
+			if (nodes->values != NULL)
+				nodes->dup_values_at[nodes->ndups] = rows->values_at[row];
+			nodes->dup_heads[node] = nodes->ndups++;
+		}
 	PipeannTeamMeet(team);
 }

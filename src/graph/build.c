@@ -299,29 +299,6 @@ GetCandidates(Space *s, const PipeannReservoirs *r, uint32 node)
 }
 
 /*
- * RobustPrune, and then the nearest of those that it dropped: the room on disk is
- * there anyway, and recall rises.
- */
-static void
-MakeList(Space *s, const PipeannReservoirs *r, PipeannGraph *g, uint32 node)
-{
-	Pruned		p = {
-		.cand = s->cand,.dist = s->dist,.n = GetCandidates(s, r, node),
-		.next = s->next,.kept = s->kept
-	};
-	PipeannPruneParams params = {
-		.alpha = PIPEANN_ALPHA,.max_degree = g->max_degree
-	};
-	uint32	   *list = PipeannNeighbors(g, node);
-
-	PruneSorted(&p, &params, MeasureDistance, &s->measure);
-	FillUp(&p, g->max_degree);
-	for (int i = 0; i < p.nkept; i++)
-		list[i] = s->cand[p.kept[i]];
-	g->degree[node] = p.nkept;
-}
-
-/*
  * Choose the neighbours of the nodes first .. end - 1 among their candidates.
  * All members call.
  */
@@ -341,7 +318,27 @@ MakeLists(PipeannTeam *team, const PipeannVectors *v,
 
 	PipeannMeasureInit(&s.measure, v);
 	PipeannTeamEach(team, i, end - first, RUN)
-		MakeList(&s, r, g, first + i);
+	{
+		uint32		node = first + i;
+		Pruned		p = {
+			.cand = s.cand,.dist = s.dist,.n = GetCandidates(&s, r, node),
+			.next = s.next,.kept = s.kept
+		};
+		PipeannPruneParams params = {
+			.alpha = PIPEANN_ALPHA,.max_degree = g->max_degree
+		};
+		uint32	   *list = PipeannNeighbors(g, node);
+
+		/*
+		 * RobustPrune, and then the nearest of those that it dropped: the room on disk
+		 * is there anyway, and recall rises
+		 */
+		PruneSorted(&p, &params, MeasureDistance, &s.measure);
+		FillUp(&p, g->max_degree);
+		for (int k = 0; k < p.nkept; k++)
+			list[k] = s.cand[p.kept[k]];
+		g->degree[node] = p.nkept;
+	}
 	pfree(s.offers);
 	pfree(s.keys);
 	pfree(s.cand);

@@ -70,29 +70,6 @@ Embed(const PipeannVectors *v, uint32 i, float *x)
 		x[v->dim] = v->aux[i];
 }
 
-/* Sets s->offset to the mean of the rows of which distance[] is not above. */
-static void
-SetOffset(PipeannFixedScale *s, const PipeannVectors *v,
-		  const double *distance, uint32 m, double limit, float *x)
-{
-	double	   *sum = PipeannAllocZero(mul_size(s->dim, sizeof(double)));
-	uint32		n = 0;
-
-	for (uint32 k = 0; k < m; k++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (distance[k] > limit)
-			continue;
-		Embed(v, PartOf(v->n, k, m), x);
-		for (int d = 0; d < s->dim; d++)
-			sum[d] += x[d];
-		n++;
-	}
-	for (int d = 0; d < s->dim; d++)
-		s->offset[d] = n > 0 ? (float) (sum[d] / n) : 0;
-	pfree(sum);
-}
-
 /* How far x is from the mean. */
 static double
 DistanceFromMean(const PipeannFixedScale *s, const float *x)
@@ -142,7 +119,23 @@ SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
 
 	for (int round = 0; round < ROUNDS; round++)
 	{
-		SetOffset(s, v, distance, m, usual, x);
+		double	   *sum = PipeannAllocZero(mul_size(s->dim, sizeof(double)));
+		uint32		n = 0;
+
+		/* sets s->offset to the mean of the rows of which distance[] is not above */
+		for (uint32 k = 0; k < m; k++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (distance[k] > usual)
+				continue;
+			Embed(v, PartOf(v->n, k, m), x);
+			for (int d = 0; d < s->dim; d++)
+				sum[d] += x[d];
+			n++;
+		}
+		for (int d = 0; d < s->dim; d++)
+			s->offset[d] = n > 0 ? (float) (sum[d] / n) : 0;
+		pfree(sum);
 		for (uint32 k = 0; k < m; k++)
 		{
 			CHECK_FOR_INTERRUPTS();
@@ -237,26 +230,6 @@ MakeOne(const PipeannFixedScale *s, const float *x, int16 *out)
 	return (int32) (square / 2);
 }
 
-/* Make the sketches of n vectors in fixed point. */
-static void
-MakeSketches(const PipeannFixedScale *s, const int16 *x, int n, int16 *sketch)
-{
-	const int16 *rows[PIPEANN_TILE_ROWS];
-	int32		dot[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS];
-
-	for (; n > 0; n -= PIPEANN_TILE_ROWS)
-	{
-		int			count = Min(n, PIPEANN_TILE_ROWS);
-
-		for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
-			rows[r] = x + (Size) Min(r, count - 1) * s->fixed_dim;
-		PipeannKernel->dot_tile(rows, s->planes, s->fixed_dim, dot);
-		for (int k = 0; k < count * PIPEANN_SKETCH; k++)
-			*sketch++ = (int16) Max(Min(dot[k] >> SKETCH_SHIFT, INT16_MAX), INT16_MIN);
-		x += (Size) count * s->fixed_dim;
-	}
-}
-
 /*
  * Room for n vectors like v's, without sketches; rows may be v's own. All members call,
  * unless there is no team.
@@ -317,10 +290,24 @@ PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 	PipeannTeamRuns(team, from, to, v->n, FIXED_RUN)
 	{
 		int16	   *x = same ? run : (int16 *) PipeannFixedAt(f, from);
+		int			n = to - from;
+		int16	   *sketch = f->sketch + from * PIPEANN_SKETCH;
+		const int16 *rows[PIPEANN_TILE_ROWS];
+		int32		dot[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS];
 
 		for (uint32 i = from; i < to; i++)
 			f->half_norm[i] = InFixedPoint(f, v, i, x + (i - from) * s->fixed_dim);
-		MakeSketches(s, x, to - from, f->sketch + from * PIPEANN_SKETCH);
+		for (; n > 0; n -= PIPEANN_TILE_ROWS)
+		{
+			int			count = Min(n, PIPEANN_TILE_ROWS);
+
+			for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
+				rows[r] = x + (Size) Min(r, count - 1) * s->fixed_dim;
+			PipeannKernel->dot_tile(rows, s->planes, s->fixed_dim, dot);
+			for (int k = 0; k < count * PIPEANN_SKETCH; k++)
+				*sketch++ = (int16) Max(Min(dot[k] >> SKETCH_SHIFT, INT16_MAX), INT16_MIN);
+			x += (Size) count * s->fixed_dim;
+		}
 	}
 	if (same)
 		pfree(run);
@@ -411,35 +398,6 @@ Limit(const Nearest *nearest, int fanout)
 	return nearest->n < fanout ? INT32_MAX : nearest->distance[fanout - 1];
 }
 
-/*
- * Take those of a row's distances from the leaders j .. j + COLUMNS - 1 that
- * are near.
- */
-static inline void
-TakeLeaders(const Leaders *l, Nearest *nearest, int fanout, uint32 j,
-			uint32 near, const int32 *d)
-{
-	if (j + COLUMNS > l->n)
-		near &= (1u << (l->n - j)) - 1;
-	for (; near != 0; near &= near - 1)
-	{
-		int			c = __builtin_ctz(near);
-
-		if (d[c] < Limit(nearest, fanout))
-		{
-			int			at = nearest->n < fanout ? nearest->n++ : fanout - 1;
-
-			for (; at > 0 && nearest->distance[at - 1] > d[c]; at--)
-			{
-				nearest->distance[at] = nearest->distance[at - 1];
-				nearest->leader[at] = nearest->leader[at - 1];
-			}
-			nearest->distance[at] = d[c];
-			nearest->leader[at] = j + c;
-		}
-	}
-}
-
 /* The nearest leaders of up to ROWS vectors; half_norm[] is for ROWS. */
 static void
 AssignTile(const Leaders *l, const PipeannFixed *f, const int16 *const *rows,
@@ -463,8 +421,28 @@ AssignTile(const Leaders *l, const PipeannFixed *f, const int16 *const *rows,
 								 no_limits, tile, near);
 		for (int r = 0; r < n; r++)
 		{
-			TakeLeaders(l, &nearest[r], fanout, j, near[r],
-						tile + r * COLUMNS);
+			uint32		hits = near[r];
+			const int32 *d = tile + r * COLUMNS;
+
+			if (j + COLUMNS > l->n)
+				hits &= (1u << (l->n - j)) - 1;
+			for (; hits != 0; hits &= hits - 1)
+			{
+				int			c = __builtin_ctz(hits);
+
+				if (d[c] < Limit(&nearest[r], fanout))
+				{
+					int			at = nearest[r].n < fanout ? nearest[r].n++ : fanout - 1;
+
+					for (; at > 0 && nearest[r].distance[at - 1] > d[c]; at--)
+					{
+						nearest[r].distance[at] = nearest[r].distance[at - 1];
+						nearest[r].leader[at] = nearest[r].leader[at - 1];
+					}
+					nearest[r].distance[at] = d[c];
+					nearest[r].leader[at] = j + c;
+				}
+			}
 			limits[r] = Limit(&nearest[r], fanout);
 		}
 	}
@@ -788,32 +766,6 @@ PickRow(const Clustering *c, uint32 from, uint32 to, uint64 *seed)
 	return row;
 }
 
-/* All members sample the same leaders. */
-static void
-MakeLeaders(Clustering *c, uint32 n, uint64 seed)
-{
-	PipeannFixed f;
-	Halving    *h = PipeannArray(Halving, n);
-	uint32	   *ids = PipeannArray(uint32, n);
-
-	PipeannFixedInit(NULL, &c->clusters->scale, c->rows, n, &f);
-	for (uint32 i = 0; i < n; i++)
-	{
-		uint32		from = PartOf(c->rows->n, i, n);
-		uint32		to = PartOf(c->rows->n, i + 1, n);
-
-		PipeannFixedSet(&f, i, c->rows, PickRow(c, from, to, &seed));
-		h[i].leader = i;
-	}
-	OrderLeaders(&f, h, n);
-	for (uint32 i = 0; i < n; i++)
-		ids[i] = h[i].leader;
-	LeadersInit(&c->leaders, &f, ids, n);
-	PipeannFixedFree(NULL, &f);
-	pfree(h);
-	pfree(ids);
-}
-
 static void
 AssignRows(PipeannTeam *team, Clustering *c)
 {
@@ -861,10 +813,29 @@ Cluster(PipeannTeam *team, Clustering *c, uint64 seed, uint32 *number)
 	PipeannClusters *clusters = c->clusters;
 	Assignment *a = &c->assigned;
 	Size		total;
+	PipeannFixed f;
+	Halving	   *h = PipeannArray(Halving, clusters->n);
+	uint32	   *ids = PipeannArray(uint32, clusters->n);
 
 	a->fanout = Min(clusters->n, PIPEANN_FANOUT);
 	total = mul_size(a->n, a->fanout);
-	MakeLeaders(c, clusters->n, seed);
+	/* all members sample the same leaders */
+	PipeannFixedInit(NULL, &c->clusters->scale, c->rows, clusters->n, &f);
+	for (uint32 i = 0; i < clusters->n; i++)
+	{
+		uint32		from = PartOf(c->rows->n, i, clusters->n);
+		uint32		to = PartOf(c->rows->n, i + 1, clusters->n);
+
+		PipeannFixedSet(&f, i, c->rows, PickRow(c, from, to, &seed));
+		h[i].leader = i;
+	}
+	OrderLeaders(&f, h, clusters->n);
+	for (uint32 i = 0; i < clusters->n; i++)
+		ids[i] = h[i].leader;
+	LeadersInit(&c->leaders, &f, ids, clusters->n);
+	PipeannFixedFree(NULL, &f);
+	pfree(h);
+	pfree(ids);
 	a->leaders = PipeannTeamArray(team, uint16, total);
 	AssignRows(team, c);
 	pfree(c->leaders.panels);

@@ -275,30 +275,6 @@ PipeannLeafSpaceFree(PipeannLeafSpace *s)
 	pfree(s);
 }
 
-static void
-Gather(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids, int n)
-{
-	s->n = n;
-	for (int i = 0; i < n; i++)
-	{
-		s->rows[i] = PipeannFixedAt(f, ids[i]);
-		s->half_norm[i] = PipeannFixedNorm(f, ids[i]);
-		memcpy(s->sketch[i], f->sketch + (Size) ids[i] * PIPEANN_SKETCH,
-			   sizeof(s->sketch[i]));
-		s->limit[i] = INT32_MAX;
-	}
-	for (int i = n; i < n + ROWS; i++)
-		s->rows[i] = s->rows[n - 1];
-	/* of columns that are not there, for tiles that reach over the end */
-	memset(s->half_norm + n, 0, COLUMNS * sizeof(int32));
-	memset(s->limit + n, 0, COLUMNS * sizeof(int32));
-	for (int i = 0; i < n * s->nearest; i++)
-		s->distance[i] = INT32_MAX;
-	for (int i = 0; i < n; i += COLUMNS)
-		PipeannFixedPanel(f, s->rows + i, Min(n - i, COLUMNS),
-						  s->panels + (Size) i * s->dim);
-}
-
 /* Put member b into the list of a, behind those as near. */
 static inline void
 Note(PipeannLeafSpace *s, int a, int b, int32 d)
@@ -495,28 +471,6 @@ HashOf(const PipeannLeafSpace *s, const LeafOffer *offer, const uint32 *ids)
 						  offer->distance);
 }
 
-/* Sort the offers by the members that they are made to. */
-static void
-SortOffers(PipeannLeafSpace *s, const uint32 *ids)
-{
-	uint16		at[PIPEANN_LEAF];
-
-	for (int a = 0; a < s->n; a++)
-	{
-		s->count[a + 1] += s->count[a];
-		at[a] = s->count[a];
-	}
-	for (int i = 0; i < s->noffers; i++)
-	{
-		const LeafOffer *offer = &s->offers[i];
-		PipeannOffer *sorted = &s->sorted[at[offer->to]++];
-
-		sorted->id = ids[offer->from];
-		sorted->distance = offer->distance;
-		sorted->hash = HashOf(s, offer, ids);
-	}
-}
-
 /*
  * Offer each of ids[n] its nearest among them, and it to these. n is at most
  * PIPEANN_LEAF.
@@ -525,14 +479,48 @@ void
 PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
 			int n, PipeannReservoirs *r)
 {
+	uint16		next[PIPEANN_LEAF];
+
 	if (n < 2)
 		return;
-	Gather(s, f, ids, n);
+	s->n = n;
+	for (int i = 0; i < n; i++)
+	{
+		s->rows[i] = PipeannFixedAt(f, ids[i]);
+		s->half_norm[i] = PipeannFixedNorm(f, ids[i]);
+		memcpy(s->sketch[i], f->sketch + (Size) ids[i] * PIPEANN_SKETCH,
+			   sizeof(s->sketch[i]));
+		s->limit[i] = INT32_MAX;
+	}
+	for (int i = n; i < n + ROWS; i++)
+		s->rows[i] = s->rows[n - 1];
+	/* of columns that are not there, for tiles that reach over the end */
+	memset(s->half_norm + n, 0, COLUMNS * sizeof(int32));
+	memset(s->limit + n, 0, COLUMNS * sizeof(int32));
+	for (int i = 0; i < n * s->nearest; i++)
+		s->distance[i] = INT32_MAX;
+	for (int i = 0; i < n; i += COLUMNS)
+		PipeannFixedPanel(f, s->rows + i, Min(n - i, COLUMNS),
+						  s->panels + (Size) i * s->dim);
 	for (int a = 0; a < n; a++)
 		s->bound[a] = PipeannReservoirBound(r, ids[a]);
 	FindNearest(s, f);
 	NoteOffers(s, f, ids);
-	SortOffers(s, ids);
+	/* sort the offers by the members that they are made to */
+	for (int a = 0; a < n; a++)
+	{
+		s->count[a + 1] += s->count[a];
+		next[a] = s->count[a];
+	}
+	for (int i = 0; i < s->noffers; i++)
+	{
+		const LeafOffer *offer = &s->offers[i];
+		PipeannOffer *sorted = &s->sorted[next[offer->to]++];
+
+		sorted->id = ids[offer->from];
+		sorted->distance = offer->distance;
+		sorted->hash = HashOf(s, offer, ids);
+	}
 	for (int a = 0; a < n; a++)
 	{
 		if (a + AHEAD < n && s->count[a + AHEAD + 1] > s->count[a + AHEAD])

@@ -95,30 +95,24 @@ Times(const float *row, const float *matrix, int n, float *out)
 	PipeannKernel->centroid_dot(row, matrix, n, out);
 }
 
-/* Sets moved[] to the axes times the covariance, without making that. */
-static void
-MoveAxes(PipeannTeam *team, Axes *a)
+static double
+Product(const double *a, const double *b, int n)
 {
-	float	   *row = PipeannArray(float, a->dim);
+	double		sum = 0;
 
-	PipeannTeamEach(team, i, SAMPLE, BLOCK)
-	{
-		for (int d = 0; d < a->dim; d++)
-			row[d] = a->sample[(Size) d * SAMPLE + i];
-		Times(row, a->axes, a->dim, a->projected + i * AXES);
-	}
-	pfree(row);
-	PipeannTeamEach(team, d, a->dim, BLOCK)
-		Times(a->sample + d * SAMPLE, a->projected, SAMPLE, a->moved + d * AXES);
+	for (int i = 0; i < n; i++)
+		sum += a[i] * b[i];
+	return sum;
 }
 
-/* In parts, as the digits of a float's sum would not do for axes of little variance. */
+/* Make the columns of moved[] orthonormal: they become the axes. */
 static void
-MultiplyColumns(PipeannTeam *team, Axes *a)
+Orthonormalise(PipeannTeam *team, Axes *a)
 {
 	float		column[BLOCK];
 	float		part[AXES];
 
+	/* in parts, as the digits of a float's sum would not do for axes of little variance */
 	PipeannTeamEach(team, k, AXES, BLOCK)
 	{
 		double	   *sum = a->products + k * AXES;
@@ -136,53 +130,32 @@ MultiplyColumns(PipeannTeam *team, Axes *a)
 				sum[j] -= part[j];
 		}
 	}
-}
-
-static double
-Product(const double *a, const double *b, int n)
-{
-	double		sum = 0;
-
-	for (int i = 0; i < n; i++)
-		sum += a[i] * b[i];
-	return sum;
-}
-
-/*
- * Sets solution[] to the inverse of the triangle by which the columns of moved[] are made
- * of orthonormal ones (Cholesky's decomposition of their products). A column that is
- * nearly a sum of those before it becomes zero.
- */
-static void
-Solve(Axes *a)
-{
-	double		inverse[AXES][AXES] = {{0}};	/* its columns */
-
-	for (int k = 0; k < AXES; k++)
-	{
-		double	   *row = a->products + k * AXES;
-		double		least = row[k] * LEAST_NEW;
-
-		CHECK_FOR_INTERRUPTS();
-		for (int j = 0; j < k; j++)
-			row[j] = (row[j] - Product(row, a->products + j * AXES, j)) * inverse[j][j];
-		row[k] -= Product(row, row, k);
-		if (row[k] > least)
-			inverse[k][k] = 1 / sqrt(row[k]);
-		for (int j = 0; j < k; j++)
-			inverse[j][k] = -inverse[k][k] * Product(row + j, inverse[j] + j, k - j);
-	}
-	for (int i = 0; i < AXES * AXES; i++)
-		a->solution[i] = (float) inverse[i / AXES][i % AXES];
-}
-
-/* Make the columns of moved[] orthonormal: they become the axes. */
-static void
-Orthonormalise(PipeannTeam *team, Axes *a)
-{
-	MultiplyColumns(team, a);
 	if (PipeannTeamLeads(team))
-		Solve(a);
+	{
+		double		inverse[AXES][AXES] = {{0}};	/* its columns */
+
+		/*
+		 * Sets solution[] to the inverse of the triangle by which the columns of
+		 * moved[] are made of orthonormal ones (Cholesky's decomposition of their
+		 * products). A column that is nearly a sum of those before it becomes zero.
+		 */
+		for (int k = 0; k < AXES; k++)
+		{
+			double	   *row = a->products + k * AXES;
+			double		least = row[k] * LEAST_NEW;
+
+			CHECK_FOR_INTERRUPTS();
+			for (int j = 0; j < k; j++)
+				row[j] = (row[j] - Product(row, a->products + j * AXES, j)) * inverse[j][j];
+			row[k] -= Product(row, row, k);
+			if (row[k] > least)
+				inverse[k][k] = 1 / sqrt(row[k]);
+			for (int j = 0; j < k; j++)
+				inverse[j][k] = -inverse[k][k] * Product(row + j, inverse[j] + j, k - j);
+		}
+		for (int i = 0; i < AXES * AXES; i++)
+			a->solution[i] = (float) inverse[i / AXES][i % AXES];
+	}
 	PipeannTeamMeet(team);
 	PipeannTeamEach(team, d, a->dim, BLOCK)
 		Times(a->moved + d * AXES, a->solution, AXES, a->axes + d * AXES);
@@ -215,7 +188,18 @@ FindAxes(PipeannTeam *team, Axes *a)
 	Orthonormalise(team, a);
 	for (int i = 0; i < ITERATIONS; i++)
 	{
-		MoveAxes(team, a);
+		float	   *row = PipeannArray(float, a->dim);
+
+		/* sets moved[] to the axes times the covariance, without making that */
+		PipeannTeamEach(team, k, SAMPLE, BLOCK)
+		{
+			for (int d = 0; d < a->dim; d++)
+				row[d] = a->sample[(Size) d * SAMPLE + k];
+			Times(row, a->axes, a->dim, a->projected + k * AXES);
+		}
+		pfree(row);
+		PipeannTeamEach(team, d, a->dim, BLOCK)
+			Times(a->sample + d * SAMPLE, a->projected, SAMPLE, a->moved + d * AXES);
 		if (PipeannTeamLeads(team) && i == ITERATIONS - 1)
 			a->judgement->kept = VarianceKept(a);
 		PipeannTeamMeet(team);

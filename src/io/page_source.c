@@ -88,35 +88,6 @@ GetSet(int node_pages)
 	return set;
 }
 
-static void
-AddSlab(FrameSet *set)
-{
-	int			nframes = Max(SLAB_BYTES / (int) set->frame_size,
-							  MIN_SLAB_FRAMES);
-	Size		head = offsetof(Slab, frames) +
-		nframes * sizeof(BufferedFrame);
-	Size		size = add_size(head + BUFFER_ALIGN,
-								mul_size(nframes, set->frame_size));
-	Slab	   *slab = MemoryContextAllocHuge(frame_context, size);
-	char	   *buffers = (char *) TYPEALIGN(BUFFER_ALIGN,
-											 (char *) slab + head);
-
-	memset(slab, 0, head);
-	slab->set = set;
-	slab->nframes = nframes;
-	slab->nfree = nframes;
-	dlist_push_tail(&set->slabs, &slab->node);
-	for (int i = 0; i < nframes; i++)
-	{
-		BufferedFrame *frame = &slab->frames[i];
-
-		frame->slab = slab;
-		frame->buffer = buffers + i * set->frame_size;
-		dlist_push_tail(&set->free, &frame->node);
-	}
-	free_bytes += nframes * set->frame_size;
-}
-
 /* Give back a frame. May run while a transaction aborts: no error, no allocation. */
 static void
 FreeFrame(BufferedFrame *frame)
@@ -162,7 +133,32 @@ AllocFrame(int node_pages)
 	if (dlist_is_empty(&set->free))
 		CollectOrphans();
 	if (dlist_is_empty(&set->free))
-		AddSlab(set);
+	{
+		int			nframes = Max(SLAB_BYTES / (int) set->frame_size,
+								  MIN_SLAB_FRAMES);
+		Size		head = offsetof(Slab, frames) +
+			nframes * sizeof(BufferedFrame);
+		Size		size = add_size(head + BUFFER_ALIGN,
+									mul_size(nframes, set->frame_size));
+		Slab	   *slab = MemoryContextAllocHuge(frame_context, size);
+		char	   *buffers = (char *) TYPEALIGN(BUFFER_ALIGN,
+												 (char *) slab + head);
+
+		memset(slab, 0, head);
+		slab->set = set;
+		slab->nframes = nframes;
+		slab->nfree = nframes;
+		dlist_push_tail(&set->slabs, &slab->node);
+		for (int i = 0; i < nframes; i++)
+		{
+			BufferedFrame *frame = &slab->frames[i];
+
+			frame->slab = slab;
+			frame->buffer = buffers + i * set->frame_size;
+			dlist_push_tail(&set->free, &frame->node);
+		}
+		free_bytes += nframes * set->frame_size;
+	}
 	frame = dlist_container(BufferedFrame, node,
 							dlist_pop_head_node(&set->free));
 	frame->slab->nfree--;
@@ -390,28 +386,6 @@ CopyResident(Relation index, BlockNumber blkno,
 	pgstat_count_buffer_read(index);
 	pgstat_count_buffer_hit(index);
 	return true;
-}
-
-/*
- * Have the processor fetch the bytes that such a copy will read.
- *
- * Only a hint to the processor, so the buffer may hold another block by now.
- */
-static void
-PrefetchResident(const pg_atomic_uint32 *seen, Size offset, Size length)
-{
-	Buffer		buffer = (Buffer)
-		(pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, seen)) &
-		 ~PIPEANN_SEEN_SOUND);
-	const char *page;
-
-	if (buffer == InvalidBuffer)
-		return;
-	page = BufferGetBlock(buffer);
-	__builtin_prefetch(GetBufferDescriptor(buffer - 1));
-	__builtin_prefetch(page);
-	for (Size at = offset; at < offset + length; at += PIPEANN_CACHE_LINE)
-		__builtin_prefetch(page + at);
 }
 
 /* Copy a block, verified, by ReadBuffer(). True if it was resident. */
@@ -762,8 +736,22 @@ SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
 	const pg_atomic_uint32 *seen = PipeannPageLastSeen(source->seen, page);
 
 	if (seen != NULL && slot != PIPEANN_ALL_SLOTS && l->node_pages == 1)
-		PrefetchResident(seen, PIPEANN_CONTENTS_OFFSET +
-						 (Size) slot * l->slot_size, l->slot_size);
+	{
+		Buffer		buffer = (Buffer)
+			(pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, seen)) &
+			 ~PIPEANN_SEEN_SOUND);
+		Size		offset = PIPEANN_CONTENTS_OFFSET + (Size) slot * l->slot_size;
+		const char *block;
+
+		/* only a hint to the processor: the buffer may hold another block by now */
+		if (buffer == InvalidBuffer)
+			return;
+		block = BufferGetBlock(buffer);
+		__builtin_prefetch(GetBufferDescriptor(buffer - 1));
+		__builtin_prefetch(block);
+		for (Size at = offset; at < offset + l->slot_size; at += PIPEANN_CACHE_LINE)
+			__builtin_prefetch(block + at);
+	}
 }
 
 /*

@@ -94,30 +94,6 @@ IsInDoubt(const uint8 *second, int n, const uint64 *mask)
 	return any != 0 && memcmp(second, full, sizeof(full)) != 0;
 }
 
-/* Take out those that a column of two bytes does not let pass. */
-static void
-KeepWide(const PipeannCodes *codes, const PipeannCodeColumn *column,
-		 uint32 first, int n, uint64 *mask)
-{
-	const uint8 *bytes = PipeannAttributeAt(codes, first, column->plane);
-	const uint8 *seconds = PipeannAttributeAt(codes, first, column->plane + 1);
-	uint64		any[PIPEANN_BLOCK_WORDS] = {0};
-	uint64		with[PIPEANN_BLOCK_WORDS];
-
-	for (int i = 0; i < column->nrows; i++)
-	{
-		memset(with, 0xFF, n / 8);
-		PipeannKernel->keep_members(bytes, n, column->rows[i].first, with);
-		if (IsInDoubt(column->rows[i].second, n, with))
-			PipeannKernel->keep_members(seconds, n, column->rows[i].second,
-										with);
-		for (int j = 0; j < n / 64; j++)
-			any[j] |= with[j];
-	}
-	for (int j = 0; j < n / 64; j++)
-		mask[j] &= any[j];
-}
-
 /* Take out those that a column does not let pass, but for what CheckSecond() does. */
 static void
 Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
@@ -131,7 +107,25 @@ Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
 													 column->plane + 1),
 								  n, column->from, column->to, mask);
 	else if (column->second != NULL && column->nrows >= 0)
-		KeepWide(codes, column, first, n, mask);
+	{
+		const uint8 *seconds = PipeannAttributeAt(codes, first, column->plane + 1);
+		uint64		any[PIPEANN_BLOCK_WORDS] = {0};
+		uint64		with[PIPEANN_BLOCK_WORDS];
+
+		/* take out those that a column of two bytes does not let pass */
+		for (int i = 0; i < column->nrows; i++)
+		{
+			memset(with, 0xFF, n / 8);
+			PipeannKernel->keep_members(bytes, n, column->rows[i].first, with);
+			if (IsInDoubt(column->rows[i].second, n, with))
+				PipeannKernel->keep_members(seconds, n, column->rows[i].second,
+											with);
+			for (int j = 0; j < n / 64; j++)
+				any[j] |= with[j];
+		}
+		for (int j = 0; j < n / 64; j++)
+			mask[j] &= any[j];
+	}
 	else
 		PipeannKernel->keep_members(bytes, n, column->first, mask);
 }

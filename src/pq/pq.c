@@ -40,19 +40,20 @@ ReverseBits(int value, int bits)
 }
 
 /*
- * Sets the arrays start, len, offset[nsubvectors]. They depend on dim and
- * nsubvectors alone, so only the centroids are stored.
- *
- * Runs are cut at multiples of dim / nsubvectors, so their lengths differ by
- * one at most. Byte j of a code belongs to run number j in bit-reversed order
- * (of the numbers below nsubvectors): the first two bytes are from the two
- * halves of the vector, the first four from its quarters, and so on.
- *
- * Indexes on disk depend on this function: never change its result.
+ * A quantiser of vectors of this storage without centroids, in memory of the present
+ * context. How vectors are cut depends on dim and nsubvectors alone, so only the centroids
+ * are stored. Runs are cut at multiples of dim / nsubvectors, so their lengths differ by
+ * one at most. Byte j of a code belongs to run number j in bit-reversed order (of the
+ * numbers below nsubvectors): the first two bytes are from the two halves of the vector,
+ * the first four from its quarters, and so on. Indexes on disk depend on this function:
+ * never change its result.
  */
-static void
-CutRuns(int dim, int nsubvectors, int *start, int *len, Size *offset)
+PipeannPq
+PipeannPqNew(PipeannStorage storage, int dim, int nsubvectors)
 {
+	int		   *start = PipeannAlloc(nsubvectors * sizeof(int));
+	int		   *len = PipeannAlloc(nsubvectors * sizeof(int));
+	Size	   *offset = PipeannAlloc(nsubvectors * sizeof(Size));
 	int			bits = 0;
 	int			j = 0;
 
@@ -72,20 +73,6 @@ CutRuns(int dim, int nsubvectors, int *start, int *len, Size *offset)
 		j++;
 	}
 	Assert(j == nsubvectors);
-}
-
-/*
- * A quantiser of vectors of this storage without centroids, in memory of the present
- * context.
- */
-PipeannPq
-PipeannPqNew(PipeannStorage storage, int dim, int nsubvectors)
-{
-	int		   *start = PipeannAlloc(nsubvectors * sizeof(int));
-	int		   *len = PipeannAlloc(nsubvectors * sizeof(int));
-	Size	   *offset = PipeannAlloc(nsubvectors * sizeof(Size));
-
-	CutRuns(dim, nsubvectors, start, len, offset);
 	return (PipeannPq) {
 		.dim = dim,.nsubvectors = nsubvectors,.start = start,.len = len,
 		.offset = offset,.bits = storage == PIPEANN_BITS && dim <= 8 * nsubvectors
@@ -215,33 +202,6 @@ PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)
 #define JACCARD_NEAR 0.5f
 
 /*
- * Jaccard distance is (missing + extra) / (ones of q + extra), with the ones of q that x
- * does not have, and those that only x has. It is no sum over subvectors; near a distance
- * of J it grows by the first as by 1, by the second as by 1 - J.
- *
- * row: squared distances. With a subvector's inner products, missing is the query's ones
- * less these.
- */
-static void
-MakeJaccard(const PipeannPq *pq, int subvector, const float *q, float ones,
-			float *row)
-{
-	const float near = JACCARD_NEAR;
-	const float *x = q + pq->start[subvector];
-	float		scale = (2 - near) / (2 * ones);
-	float		own = 0;
-	float		common[PIPEANN_CENTROIDS];
-
-	PipeannKernel->centroid_dot(x, pq->centroids + pq->offset[subvector],
-								pq->len[subvector], common);
-	for (int d = 0; d < pq->len[subvector]; d++)
-		own += x[d];
-	for (int i = 0; i < PIPEANN_CENTROIDS; i++)
-		row[i] = (near * near / 2) / pq->nsubvectors +
-			scale * ((1 - near) * row[i] + near * (own + common[i]));
-}
-
-/*
  * A table of a wide vector takes the time in which its centroids are read: 1.6 MB of 1,536
  * dimensions, which do not stay in a cache between queries.
  */
@@ -328,7 +288,28 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 		else
 			PipeannKernel->centroid_l2(x, centroids, pq->len[j], row);
 		if (metric == PIPEANN_JACCARD)
-			MakeJaccard(pq, j, q, Max(ones, 1), row);
+		{
+			const float near = JACCARD_NEAR;
+			const float *part = q + pq->start[j];
+			float		scale = (2 - near) / (2 * Max(ones, 1));
+			float		own = 0;
+			float		common[PIPEANN_CENTROIDS];
+
+			/*
+			 * Jaccard distance is (missing + extra) / (ones of q + extra), with the
+			 * ones of q that x does not have, and those that only x has. It is no sum
+			 * over subvectors; near a distance of J it grows by the first as by 1, by
+			 * the second as by 1 - J. row: squared distances. With a subvector's inner
+			 * products, missing is the query's ones less these.
+			 */
+			PipeannKernel->centroid_dot(part, pq->centroids + pq->offset[j],
+										pq->len[j], common);
+			for (int d = 0; d < pq->len[j]; d++)
+				own += part[d];
+			for (int i = 0; i < PIPEANN_CENTROIDS; i++)
+				row[i] = (near * near / 2) / pq->nsubvectors +
+					scale * ((1 - near) * row[i] + near * (own + common[i]));
+		}
 	}
 }
 
@@ -567,30 +548,6 @@ PickSeed(Clustering *c, const float *nearest, int nseeds, double total)
 	return nseeds - 1;
 }
 
-/* k-means++: each centroid is a sample far from those chosen before it. */
-static void
-SeedCentroids(Clustering *c)
-{
-	float		nearest[MAX_SEED_BLOCKS * PIPEANN_CENTROIDS];
-	int			nblocks = ChooseSeeds(c);
-	int			nseeds = nblocks * PIPEANN_CENTROIDS;
-	int			pick = (int) (PipeannRandomNext(&c->random) % nseeds);
-
-	for (int i = 0; i < nseeds; i++)
-		nearest[i] = __builtin_inff();
-	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
-	{
-		uint32		sample = c->seed_samples[pick];
-		double		total;
-
-		CHECK_FOR_INTERRUPTS();
-		PutSample(c, c->centroids, k, sample);
-		total = LowerSeedDistances(c, c->samples + (Size) sample * c->len,
-								   nblocks, nearest);
-		pick = PickSeed(c, nearest, nseeds, total);
-	}
-}
-
 /*
  * Assign every sample to its nearest centroid, and add it to that centroid's
  * sum. Returns the sum of the squared distances.
@@ -676,8 +633,25 @@ static void
 ClusterSubvector(Clustering *c)
 {
 	uint32		n = c->n;
+	float		nearest[MAX_SEED_BLOCKS * PIPEANN_CENTROIDS];
+	int			nblocks = ChooseSeeds(c);
+	int			nseeds = nblocks * PIPEANN_CENTROIDS;
+	int			pick = (int) (PipeannRandomNext(&c->random) % nseeds);
 
-	SeedCentroids(c);
+	/* k-means++: each centroid is a sample far from those chosen before it */
+	for (int i = 0; i < nseeds; i++)
+		nearest[i] = __builtin_inff();
+	for (int k = 0; k < PIPEANN_CENTROIDS; k++)
+	{
+		uint32		sample = c->seed_samples[pick];
+		double		total;
+
+		CHECK_FOR_INTERRUPTS();
+		PutSample(c, c->centroids, k, sample);
+		total = LowerSeedDistances(c, c->samples + (Size) sample * c->len,
+								   nblocks, nearest);
+		pick = PickSeed(c, nearest, nseeds, total);
+	}
 	for (uint32 part = c->stride; part > 1; part /= 2)
 	{
 		c->n = n / part;

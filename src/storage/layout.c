@@ -18,14 +18,6 @@
  */
 #define MIN_AUTO_SQ_DIM 512
 
-/* Bytes that the rows need at least. */
-static uint32
-MinRowBytes(const PipeannLayout *l)
-{
-	return l->row_bytes > 0 ? l->row_bytes :
-		MIN_INLINE_TIDS * sizeof(ItemPointerData);
-}
-
 /*
  * Compute the layout for the dim, type, metric, storage, max_degree, pq_bytes
  * (0: by dim) and row_bytes of `wanted`, which may be the layout itself. fillfactor is
@@ -51,7 +43,9 @@ PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 	l->pq_bytes = Min(l->pq_bytes, PIPEANN_PAYLOAD - PIPEANN_MAX_ATTRIBUTE_BYTES);
 
 	l->tids_offset = PIPEANN_SLOT_HEADER + l->max_degree * sizeof(uint32);
-	min_size = INTALIGN(l->tids_offset + MinRowBytes(l)) + vector_size;
+	min_size = INTALIGN(l->tids_offset +
+						(l->row_bytes > 0 ? l->row_bytes :
+						 MIN_INLINE_TIDS * sizeof(ItemPointerData))) + vector_size;
 	if (min_size <= PIPEANN_PAYLOAD)
 	{
 		l->node_pages = 1;

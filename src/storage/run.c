@@ -73,32 +73,7 @@ PipeannCountGraphPages(Relation index, const PipeannLayout *l,
 	return count;
 }
 
-/* Fill one page. In a build, without WAL, the page is only marked dirty. */
-static void
-WritePage(Relation index, BlockNumber blkno, PipeannKind kind,
-		  uint32 generation, const char *src, Size length, bool wal)
-{
-	Buffer		buffer = PipeannGetBlock(index, blkno, RBM_ZERO_AND_LOCK);
-	GenericXLogState *state = NULL;
-	Page		page = BufferGetPage(buffer);
-
-	if (wal)
-	{
-		state = GenericXLogStart(index);
-		page = GenericXLogRegisterBuffer(state, buffer,
-										 GENERIC_XLOG_FULL_IMAGE);
-	}
-	PipeannPageInit(page, kind, generation);
-	memcpy(PipeannPagePayload(page), src, length);
-	PipeannPageSeal(page, blkno);
-	if (wal)
-		GenericXLogFinish(state);
-	else
-		MarkBufferDirty(buffer);
-	UnlockReleaseBuffer(buffer);
-}
-
-/* Write length bytes to pages from block `first` on; WAL-logged if wal is set. */
+/* Write length bytes to pages from block `first` on; without WAL they are only marked dirty. */
 void
 PipeannWritePages(Relation index, BlockNumber first, PipeannKind kind,
 				  uint32 generation, const void *src, Size length, bool wal)
@@ -108,8 +83,24 @@ PipeannWritePages(Relation index, BlockNumber first, PipeannKind kind,
 	for (BlockNumber blkno = first; length > 0; blkno++)
 	{
 		Size		part = Min(length, (Size) PIPEANN_PAYLOAD);
+		Buffer		buffer = PipeannGetBlock(index, blkno, RBM_ZERO_AND_LOCK);
+		GenericXLogState *state = NULL;
+		Page		page = BufferGetPage(buffer);
 
-		WritePage(index, blkno, kind, generation, in, part, wal);
+		if (wal)
+		{
+			state = GenericXLogStart(index);
+			page = GenericXLogRegisterBuffer(state, buffer,
+											 GENERIC_XLOG_FULL_IMAGE);
+		}
+		PipeannPageInit(page, kind, generation);
+		memcpy(PipeannPagePayload(page), in, part);
+		PipeannPageSeal(page, blkno);
+		if (wal)
+			GenericXLogFinish(state);
+		else
+			MarkBufferDirty(buffer);
+		UnlockReleaseBuffer(buffer);
 		in += part;
 		length -= part;
 		CHECK_FOR_INTERRUPTS();

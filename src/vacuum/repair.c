@@ -68,17 +68,6 @@ CountEdge(PipeannVacuum *v, uint32 id, int change)
 		v->in_degrees[id / 2] += change * (1 << (id % 2 * 4));
 }
 
-/* Count a node's edges, if it is live. */
-static void
-CountEdges(PipeannVacuum *v, const PipeannSlot *slot)
-{
-	int			degree = PipeannSlotIsLive(slot) ?
-		PipeannSlotDegree(&v->view.meta.layout, slot) : 0;
-
-	for (int i = 0; i < degree; i++)
-		CountEdge(v, slot->neighbors[i], 1);
-}
-
 /*
  * New neighbour lists. (FreshDiskANN prunes the whole list; here the neighbours that
  * stay are not questioned, which costs less.) The lists of dead nodes are needed in no
@@ -518,7 +507,15 @@ RepairPage(Repair *r, uint32 page, bool last)
 			PipeannVacuumCopyPage(r->v, page, r->page);
 	}
 	for (uint32 i = 0; i < r->l->slots_per_page && last; i++)
-		CountEdges(r->v, PipeannSlotAt(r->l, r->page, i));
+	{
+		const PipeannSlot *slot = PipeannSlotAt(r->l, r->page, i);
+		int			degree = PipeannSlotIsLive(slot) ?
+			PipeannSlotDegree(&r->v->view.meta.layout, slot) : 0;
+
+		/* count a node's edges, if it is live */
+		for (int j = 0; j < degree; j++)
+			CountEdge(r->v, slot->neighbors[j], 1);
+	}
 }
 
 /*

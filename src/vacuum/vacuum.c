@@ -217,24 +217,6 @@ NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 	}
 }
 
-static void
-CleanPage(PipeannVacuum *v, uint32 number)
-{
-	Buffer		buffer = PipeannVacuumPage(v, number, BUFFER_LOCK_SHARE);
-
-	if (PageNeedsCleaning(v, BufferGetPage(buffer)))
-	{
-		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-		NoteWork(v);
-		NoteRemoving(v, true);
-		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-		ChangeSlots(v, number, buffer, CleanSlot);
-	}
-	VisitSlots(v, number, PipeannPagePayload(BufferGetPage(buffer)), NoteSlot);
-	NoteFree(v, number, BufferGetPage(buffer), false);
-	UnlockReleaseBuffer(buffer);
-}
-
 /* Pages added during the pass hold no row that was dead when it began. */
 static void
 RemoveRows(PipeannVacuum *v)
@@ -247,7 +229,19 @@ RemoveRows(PipeannVacuum *v)
 		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL, v->pages);
 	for (uint32 page = 0; page < v->pages; page++)
 	{
-		CleanPage(v, page);
+		Buffer		buffer = PipeannVacuumPage(v, page, BUFFER_LOCK_SHARE);
+
+		if (PageNeedsCleaning(v, BufferGetPage(buffer)))
+		{
+			LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+			NoteWork(v);
+			NoteRemoving(v, true);
+			LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+			ChangeSlots(v, page, buffer, CleanSlot);
+		}
+		VisitSlots(v, page, PipeannPagePayload(BufferGetPage(buffer)), NoteSlot);
+		NoteFree(v, page, BufferGetPage(buffer), false);
+		UnlockReleaseBuffer(buffer);
 		if (v->info->report_progress)
 			pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, page + 1);
 	}
@@ -727,20 +721,6 @@ SizeSets(PipeannVacuum *v, uint32 old_ids)
 	}
 }
 
-/* Wait for inserts that began before all dead nodes were dead. */
-static void
-AwaitInserts(PipeannVacuum *v)
-{
-	uint32		old_ids = v->ids;
-
-	NoteWork(v);
-	PipeannLetInsertsIn(v->view.index, PipeannKeepInsertsOut(v->view.index));
-
-	PipeannRefreshView(&v->view);
-	v->ids = Max(old_ids, PipeannViewIds(&v->view));
-	SizeSets(v, old_ids);
-}
-
 /* Set v->entry to the nodes of the entry graph; returns how many are dead. */
 static uint32
 FindEntryNodes(PipeannVacuum *v)
@@ -807,9 +787,16 @@ Vacuum(PipeannVacuum *v)
 	if (v->noted && (v->interrupted || v->dead.count > entry_dead ||
 					 v->garbage.count > 0 || v->parts_died))
 	{
+		uint32		old_ids = v->ids;
+
 		RepairEntryGraph(v);
 		PIPEANN_PAUSE("vacuum-cleaned");
-		AwaitInserts(v);
+		/* wait for inserts that began before all dead nodes were dead */
+		NoteWork(v);
+		PipeannLetInsertsIn(v->view.index, PipeannKeepInsertsOut(v->view.index));
+		PipeannRefreshView(&v->view);
+		v->ids = Max(old_ids, PipeannViewIds(&v->view));
+		SizeSets(v, old_ids);
 		entry_dead = FindEntryNodes(v);
 		FindLostParts(v);
 		PipeannVacuumRepairGraph(v);
