@@ -13,16 +13,12 @@
 #include <math.h>
 
 #include "base/pause.h"
-#include "distance/distance.h"
 #include "search/list.h"
 
 #define HEAP_ITEM PipeannDiscard
 #include "search/heap.h"
 
-/*
- * The nodes that may match, in the order of the distances of their codes. A node that
- * is farther than all that are kept when half of its code is looked at is passed over.
- */
+/* The nodes that may match, in the order of the distances of their codes. */
 
 /*
  * Nodes kept at first, of which half are surely the nearest; more after a walk, which has
@@ -31,9 +27,6 @@
 #define FIRST_KEPT 256
 #define KEPT_OF_EXPLORED 8
 #define GROWTH 4
-
-/* By so much, relatively, sums of a few hundred floats may be wrong. */
-#define ROUNDING 1e-4f
 
 /* Codes whose distances are computed together. */
 #define BATCH 64
@@ -68,83 +61,25 @@ typedef struct Batch
 	uint32		ids[BATCH];
 } Batch;
 
-/* The least that the second halves of codes can add. */
-static float
-LeastRest(const PipeannSearch *search)
-{
-	int			nsubvectors = search->codes->pq.nsubvectors;
-	double		sum = 0;
-
-	for (int i = nsubvectors / 2; i < nsubvectors; i++)
-	{
-		const float *row = search->table + (Size) i * PIPEANN_CENTROIDS;
-		float		least[8];
-
-		memcpy(least, row, sizeof(least));
-		for (int j = 8; j < PIPEANN_CENTROIDS; j += 8)
-			for (int k = 0; k < 8; k++)
-				least[k] = row[j + k] < least[k] ? row[j + k] : least[k];
-		for (int k = 1; k < 8; k++)
-			least[0] = Min(least[0], least[k]);
-		sum += least[0];
-	}
-	return (float) (sum - ROUNDING * fabs(sum));
-}
-
-/*
- * Add a batch. Always the same two parts are added up, so that a node's distance is the
- * same each time.
- */
 static void
-AddBatch(PipeannSearch *search, Batch *batch)
+AddBatch(PipeannSearch *search, const Batch *batch)
 {
 	PipeannCodeOrder *order = &search->code_order;
-	PipeannMetric metric = search->layout->metric;
-	uint32	   *ids = batch->ids;
-	const uint8 *codes[BATCH];
 	int			n = batch->n;
-	int			nsubvectors = search->codes->pq.nsubvectors;
-	int			half = nsubvectors / 2;
-	float		first[BATCH];
-	float		second[BATCH];
-	int			left = 0;
+	const uint8 *codes[BATCH];
+	float		dist[BATCH];
 
-	if (!order->has_rest)
-	{
-		PipeannMakeTable(search);
-		order->least_rest = search->codes->pq.bits ? 0 : LeastRest(search);
-		order->has_rest = true;
-	}
-	PipeannGatherCodes(search->codes, ids, n, codes);
+	PipeannMakeTable(search);
+	PipeannGatherCodes(search->codes, batch->ids, n, codes);
 	search->counters->code_distances += n;
 	order->passing += n;
-	if (search->codes->loader != NULL && search->codes->loader->stale)
-	{
-		/* what newer codes tell is no order to go on in: all are looked at, or were */
-		for (int i = 0; i < n; i++)
-			Add(order, ids[i], INFINITY);
-		return;
-	}
-	if (search->codes->pq.bits)
-	{
-		PipeannPqScan(&search->codes->pq, metric, search->table, codes, n, first);
-		for (int i = 0; i < n; i++)
-			Add(order, ids[i], first[i]);
-		return;
-	}
-	PipeannKernel->pq_scan(search->table, half, codes, n, first);
+	PipeannPqScan(&search->codes->pq, search->layout->metric, search->table, codes, n,
+				  dist);
+	/* what newer codes tell is no order to go on in: all are looked at, or were */
 	for (int i = 0; i < n; i++)
-	{
-		ids[left] = ids[i];
-		codes[left] = codes[i] + half;
-		first[left] = first[i];
-		left += !(PipeannPqKey(metric, first[i] + order->least_rest) >
-				  order->bound.dist + ROUNDING * fabsf(first[i]));
-	}
-	PipeannKernel->pq_scan(search->table + (Size) half * PIPEANN_CENTROIDS,
-						   nsubvectors - half, codes, left, second);
-	for (int i = 0; i < left; i++)
-		Add(order, ids[i], PipeannPqKey(metric, first[i] + second[i]));
+		Add(order, batch->ids[i],
+			search->codes->loader != NULL && search->codes->loader->stale ?
+			INFINITY : dist[i]);
 }
 
 static inline void
@@ -288,7 +223,7 @@ Begin(PipeannSearch *search)
 	search->params.disabled |= PIPEANN_PAGE_MATES;
 	order->last.dist = -INFINITY;
 	order->last.id = 0;
-	order->has_rest = order->unordered = false;
+	order->unordered = false;
 	FindNearest(search, PipeannScansSparse(search) ?
 				Max(FIRST_KEPT, 2 * GROWTH * MostOfSparse(search)) :
 				Max((uint64) (FIRST_KEPT / Max(precision, 0.01)),

@@ -56,8 +56,6 @@ typedef struct PipeannCodeOrder
 	PipeannDiscard last;		/* the item taken last */
 	PipeannDiscard bound;		/* nodes farther than this one are not kept */
 	bool		left_out;		/* there were such nodes */
-	bool		has_rest;		/* the table of code distances is made, and */
-	float		least_rest;		/* the least that a code's second half adds */
 	bool		unordered;		/* so few nodes that codes were not looked at */
 } PipeannCodeOrder;
 
