@@ -49,17 +49,16 @@ def calibrate(lab, system, queries):
 
 
 def lists(lab, system, target):
-    """The curve's lists, in memory and from disk."""
+    """The curve's list."""
     if target == DEFAULT:
-        return {"list": 100, "list_reading": 100}
-    row = lab.session.rows("SELECT memory, disk FROM pipeann_target_list(%s, %s)", lab.index(system), target)[0]
-    return {"list": row["memory"], "list_reading": row["disk"]}
+        return {"list": 100}
+    return lab.session.rows("SELECT list FROM pipeann_target_list(%s, %s)", lab.index(system), target)[0]
 
 
 def describe(data, place, row):
     aim = f"target {row['target']:.3f}" if row["target"] else "ef_search 100"
     return (f"{data.name:<10} {len(data.base):>7,} x {data.dimensions:<5,} {place:<6}  {aim:<13}  recall@10 {row['recall']:.4f}"
-            f"  list {row['list']:>4}, reading {row['list_reading']:>4}  mean {row['mean_ms']:7.3f} ms"
+            f"  list {row['list']:>4}  mean {row['mean_ms']:7.3f} ms"
             f"  pages read {row['page_reads']:6.1f}, hit {row['page_hits']:7.1f}")
 
 

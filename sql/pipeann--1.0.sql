@@ -317,67 +317,72 @@ CREATE FUNCTION @extschema@.pipeann_recall(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, pg_catalog.int4, pg_catalog.int4) IS
-	'mean share of the k true nearest neighbours that a search with the current settings finds, for queries that are made of the index''s vectors and are none of them';
+	'mean share of the k true nearest neighbours that a search with the current settings finds, for vectors of the index, each as if it were not there';
 
--- For each type that can be indexed.
-DO $do$
-DECLARE
-	type pg_catalog.text;
-BEGIN
-	FOR type IN
-		SELECT pg_catalog.format('%I.%I', n.nspname, t.typname)
-		FROM pg_catalog.pg_extension e
-			JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
-			JOIN pg_catalog.pg_type t ON t.typnamespace OPERATOR(pg_catalog.=) n.oid
-		WHERE e.extname OPERATOR(pg_catalog.=) 'vector'
-			AND t.typname OPERATOR(pg_catalog.=) ANY (ARRAY['vector', 'halfvec', 'sparsevec'])
-		UNION ALL SELECT 'pg_catalog.bit'
-	LOOP
-		EXECUTE pg_catalog.format($function$
-			CREATE FUNCTION @extschema@.pipeann_recall(
-				index pg_catalog.regclass,
-				queries %1$s[],
-				k pg_catalog.int4 DEFAULT 10)
-				RETURNS pg_catalog.float8
-				AS 'MODULE_PATHNAME', 'pipeann_recall_of_queries' LANGUAGE C VOLATILE STRICT;
-			COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, %1$s[], pg_catalog.int4) IS
-				'mean share of the k true nearest neighbours that a search with the current settings finds for these queries';
-			CREATE FUNCTION @extschema@.pipeann_recall_interval(
-				index pg_catalog.regclass,
-				queries %1$s[],
-				k pg_catalog.int4 DEFAULT 10,
-				OUT recall pg_catalog.float8,
-				OUT low pg_catalog.float8,
-				OUT high pg_catalog.float8,
-				OUT asked pg_catalog.int8)
-				AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
-			COMMENT ON FUNCTION @extschema@.pipeann_recall_interval(pg_catalog.regclass, %1$s[], pg_catalog.int4) IS
-				'the same mean share with its confidence interval of 95 percent, and the number of queries that it is of';
-			CREATE FUNCTION @extschema@.pipeann_calibrate(
-				index pg_catalog.regclass,
-				queries %1$s[],
-				k pg_catalog.int4 DEFAULT 10)
-				RETURNS pg_catalog.int4
-				AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
-			COMMENT ON FUNCTION @extschema@.pipeann_calibrate(pg_catalog.regclass, %1$s[], pg_catalog.int4) IS
-				'measure with these queries how long a search''s list has to be for a recall of the k nearest, and keep that in the index for pipeann.target_recall; returns the number of queries'$function$,
-			type);
-	END LOOP;
-END
-$do$;
+CREATE FUNCTION @extschema@.pipeann_query_recalls(
+	index pg_catalog.regclass,
+	queries pg_catalog.anyarray,
+	k pg_catalog.int4 DEFAULT 10)
+	RETURNS pg_catalog.float8[]
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_query_recalls(pg_catalog.regclass, pg_catalog.anyarray, pg_catalog.int4) IS
+	'share of the k true nearest neighbours that a search with the current settings finds, for each query';
+
+CREATE FUNCTION @extschema@.pipeann_recall(
+	index pg_catalog.regclass,
+	queries pg_catalog.anyarray,
+	k pg_catalog.int4 DEFAULT 10)
+	RETURNS pg_catalog.float8
+	LANGUAGE sql VOLATILE STRICT
+	AS 'SELECT pg_catalog.avg(share::pg_catalog.numeric)::pg_catalog.float8
+		FROM pg_catalog.unnest(@extschema@.pipeann_query_recalls(index, queries, k)) share';
+
+COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, pg_catalog.anyarray, pg_catalog.int4) IS
+	'mean share of the k true nearest neighbours that a search with the current settings finds for these queries';
+
+-- Wilson's interval, for as many trials as would vary as the queries' shares do: neighbours of one query are not found
+-- or missed apart from one another. 1.96 standard deviations leave out one case in twenty.
+CREATE FUNCTION @extschema@.pipeann_recall_interval(
+	index pg_catalog.regclass,
+	queries pg_catalog.anyarray,
+	k pg_catalog.int4 DEFAULT 10,
+	OUT recall pg_catalog.float8,
+	OUT low pg_catalog.float8,
+	OUT high pg_catalog.float8,
+	OUT asked pg_catalog.int8)
+	LANGUAGE sql VOLATILE STRICT SET search_path = pg_catalog, pg_temp
+	AS '
+	SELECT mean, CASE WHEN n > 0 THEN greatest(middle - width, 0) END, CASE WHEN n > 0 THEN least(middle + width, 1) END, n
+	FROM (SELECT avg(share::numeric)::float8 AS mean, var_pop(share) AS variance, count(*) AS n
+			FROM unnest(@extschema@.pipeann_query_recalls(index, queries, k)) share) s,
+		LATERAL (SELECT 1.96 ^ 2 / nullif(n, 0) / greatest(mean * (1 - mean) / nullif(variance, 0), 1) AS z) t,
+		LATERAL (SELECT (mean + z / 2) / (1 + z) AS middle, sqrt(z * (mean * (1 - mean) + z / 4)) / (1 + z) AS width) u';
+
+COMMENT ON FUNCTION @extschema@.pipeann_recall_interval(pg_catalog.regclass, pg_catalog.anyarray, pg_catalog.int4) IS
+	'the same mean share with its confidence interval of 95 percent, and the number of queries that it is of';
+
+CREATE FUNCTION @extschema@.pipeann_calibrate(
+	index pg_catalog.regclass,
+	queries pg_catalog.anyarray,
+	k pg_catalog.int4 DEFAULT 10)
+	RETURNS pg_catalog.int4
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
+
+COMMENT ON FUNCTION @extschema@.pipeann_calibrate(pg_catalog.regclass, pg_catalog.anyarray, pg_catalog.int4) IS
+	'measure with these queries how long a search''s list has to be for a recall of the k nearest, and keep that in the index for pipeann.target_recall; returns the number of queries';
 
 CREATE FUNCTION @extschema@.pipeann_target_list(
 	index pg_catalog.regclass,
 	recall pg_catalog.float8,
 	k pg_catalog.int4 DEFAULT 10,
-	OUT memory pg_catalog.int4,
-	OUT disk pg_catalog.int4,
+	OUT list pg_catalog.int4,
 	OUT queries pg_catalog.int4,
 	OUT stale pg_catalog.bool)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_target_list(pg_catalog.regclass, pg_catalog.float8, pg_catalog.int4) IS
-	'how long the candidate list of a search for k rows is with this pipeann.target_recall: memory: of one that reads nothing; disk: of one that does; queries: those by which pipeann_calibrate measured this, 0 for vectors of the index; stale: so much has changed since that VACUUM measures it again. NULL: the index has no curve, and pipeann.ef_search counts';
+	'how long the candidate list of a search for k rows is with this pipeann.target_recall; queries: those by which pipeann_calibrate measured this, 0 for vectors of the index; stale: so much has changed since that VACUUM measures it again. NULL: the index has no curve, and pipeann.ef_search counts';
 
 CREATE FUNCTION @extschema@.pipeann_build_estimate(
 	"table" pg_catalog.regclass,

@@ -852,7 +852,11 @@ BuildProgram(PipeannParallel *p)
 		PipeannGraphFree(state.team, graph);
 	if (PipeannTeamLeads(state.team))
 		FinishIndex(&state);
-	PipeannCurveOfBuild(state.team, state.index, &state.meta);
+	if (PipeannCurveIsStale(&state.meta))
+	{
+		PipeannCurveOfOwn(state.team, state.index);
+		PipeannCacheForget(state.index);	/* nobody may ever search it */
+	}
 	state.team->progress = NULL;
 	if (p->index_info->ii_Concurrent)
 		PipeannSetStatus(0, PROC_IN_VACUUM);

@@ -589,7 +589,7 @@ ReadThroughBuffers(Source *source, BufferedFrame *frame)
 		CountRead(source);
 		source->source.in_flight--;
 	}
-	return MakeReady(source, frame, hit);
+	return MakeReady(source, frame, hit || source->source.keeps);
 }
 
 /* Queue the read of blocks into a frame. False if there is no descriptor. */
@@ -765,6 +765,8 @@ SourceRequestResident(PipeannPageSource *self, uint32 page, int slot)
 	pg_atomic_uint32 *seen = PipeannPageLastSeen(source->seen, page);
 	BufferedFrame *frame;
 
+	if (self->keeps)
+		return SourceRequest(self, page, slot);
 	if (seen != NULL && pg_atomic_read_u32(seen) == InvalidBuffer)
 		return NULL;
 	frame = NewFrame(source, page);

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "distance/sparse.h"
+#include "io/io.h"
 #include "recall/recall.h"
 
 /* What searches that are compared with exact answers call back with. */
@@ -88,9 +89,9 @@ Next(PipeannSearch *search, uint64 taken, bool strict)
  * no edge of it is followed: its neighbours were chosen for it, and the query would find
  * them too easily.
  */
-static void
-Begin(PipeannIndexView *view, PipeannPageSource *source, PipeannSearch *search,
-	  const PipeannSearchParams *params, const PipeannAsked *asked)
+void
+PipeannBeginAsked(PipeannIndexView *view, PipeannPageSource *source, PipeannSearch *search,
+				  const PipeannSearchParams *params, const PipeannAsked *asked)
 {
 	Asking	   *asking = palloc(sizeof(Asking));
 	PipeannSearchParams own = *params;
@@ -112,78 +113,59 @@ Begin(PipeannIndexView *view, PipeannPageSource *source, PipeannSearch *search,
 					   asked->query, &own);
 }
 
-/*
- * The k nearest nodes that a scan with these parameters finds, but for the one that the
- * query was made of; returns how many.
- */
-int
-PipeannFind(PipeannIndexView *view, PipeannPageSource *source,
-			const PipeannSearchParams *params, const PipeannAsked *asked,
-			int k, PipeannResult *nearest)
-{
-	PipeannSearch *search = PipeannReuseSearch();
-	bool		strict = params->min_list > 0;
-	const PipeannResult *result;
-	int			n = 0;
-
-	Begin(view, source, search, params, asked);
-	if (view->cache == NULL)
-		PipeannSearchExact(search, PipeannViewPages(view));
-	else
-		(void) PipeannSearchRun(search);
-	while (n < k && (result = view->cache == NULL ? PipeannSearchPop(search) :
-					 Next(search, n, strict)) != NULL)
-		/* in strict order what comes after a farther one is lost */
-		if (n == 0 || !strict || !(result->dist < nearest[n - 1].dist))
-			nearest[n++] = *result;
-	PipeannSearchReleasePages(search);
-	return n;
-}
-
-/* A search whose list will grow from this length on. */
-PipeannSearch *
-PipeannBeginGrowing(PipeannIndexView *view, PipeannPageSource *source,
-					const PipeannAsked *asked, int list)
-{
-	PipeannSearch *search = PipeannReuseSearch();
-	PipeannSearchParams params = PipeannParamsOf(list, true);
-
-	Begin(view, source, search, &params, asked);
-	return search;
-}
-
 /* By so much two computations of a distance may differ, relative to it. */
 #define ROUNDING (16 * FLT_EPSILON)
 
-/* The distance of the k-th true neighbour, or of the last one, and what is equal. */
+/* The distance of the k-th true neighbour, and what is equal. */
 static float
 Farthest(const PipeannAsked *asked, int k)
 {
-	float		key = asked->nearest[Min(k, asked->n) - 1];
+	float		key = asked->nearest[k - 1];
 
 	return key + fabsf(key) * ROUNDING;
 }
 
 /*
- * How many of the k true nearest neighbours are among the first n results. Equal
+ * How many of the true nearest neighbours a scan with these parameters finds. Equal
  * distances are equally good. (Of a rounded vector the least distance is compared with
  * one in the middle of what it may be: few others are as near as that, and they count
  * only where a neighbour was missed.) Rows may have come since the true neighbours were
  * looked for: no more are found than there were, which may have been none.
  */
 int
-PipeannFoundOf(const PipeannAsked *asked, const PipeannResult *nearest, int n,
-			   int k)
+PipeannFoundByScan(PipeannIndexView *view, const PipeannSearchParams *params,
+				   const PipeannAsked *asked)
 {
+	PipeannCounters counters = {0};
+	PipeannPageSource *source = PipeannViewSource(view, &counters);
+	PipeannSearch *search = PipeannReuseSearch();
+	bool		strict = params->min_list > 0;
+	float		last = -INFINITY;
+	const PipeannResult *result;
+	int			n = 0;
 	int			found = 0;
 
-	k = Min(k, asked->n);
-	for (int i = 0; i < Min(n, k); i++)
-		found += nearest[i].dist <= Farthest(asked, k);
+	PipeannBeginAsked(view, source, search, params, asked);
+	if (view->cache == NULL)
+		PipeannSearchExact(search, PipeannViewPages(view));
+	else
+		(void) PipeannSearchRun(search);
+	while (n < asked->n && (result = view->cache == NULL ? PipeannSearchPop(search) :
+							Next(search, n, strict)) != NULL)
+	{
+		/* in strict order what comes after a farther one is lost */
+		if (strict && result->dist < last)
+			continue;
+		last = result->dist;
+		found += last <= Farthest(asked, asked->n);
+		n++;
+	}
+	PipeannSearchReleasePages(search);
+	PipeannSourceClose(source);
 	return found;
 }
 
-/* The same of all that a search has found by now. */
+/* How many of the k true nearest neighbours are among all that a search has found by now. */
 int
 PipeannFoundBy(const PipeannSearch *search, const PipeannAsked *asked, int k)
 {

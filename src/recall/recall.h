@@ -16,9 +16,8 @@
 typedef struct PipeannAsked
 {
 	float	   *query;			/* of length 1 for cosine */
-	uint32		own;			/* the node that it is the vector of, which does not
-								 * count, or INVALID_ID */
-	int			number;			/* among all queries of a curve */
+	uint32		own;			/* node whose vector it is, which does not count;
+								 * or INVALID_ID */
 	int			k;				/* neighbours that are wanted */
 	int			n;				/* true ones that there are */
 	float	   *nearest;		/* their order keys, sorted */
@@ -28,40 +27,26 @@ extern double pipeann_target_recall;	/* setting */
 
 #define PIPEANN_MOST_TARGET 0.999
 
-/* found.c */
-extern PipeannSearchParams PipeannParamsOf(int list, bool strict);
-extern int	PipeannFind(PipeannIndexView *view, PipeannPageSource *source,
-						   const PipeannSearchParams *params,
-						   const PipeannAsked *asked, int k,
-						   PipeannResult *nearest);
-extern int	PipeannFoundBy(const PipeannSearch *search,
-						   const PipeannAsked *asked, int k);
-extern PipeannSearch *PipeannBeginGrowing(PipeannIndexView *view,
-										  PipeannPageSource *source,
-										  const PipeannAsked *asked, int list);
-extern int	PipeannFoundOf(const PipeannAsked *asked,
-						   const PipeannResult *nearest, int n, int k);
-
-/* exact.c */
+/* asked.c */
+extern void PipeannAskVector(const PipeannLayout *l, const float *x, PipeannAsked *asked);
+extern bool PipeannAskOwn(const PipeannIndexView *view, int i, int n, uint64 random,
+						  PipeannAsked *asked);
 extern void PipeannAnswerExactly(PipeannIndexView *view, PipeannAsked *asked,
 								 int n);
 
-/* source.c */
-extern PipeannPageSource *PipeannCopySource(const PipeannIndexView *view,
-											PipeannCounters *counters);
-extern void PipeannCopyBegin(PipeannPageSource *source, bool read);
+/* found.c */
+extern PipeannSearchParams PipeannParamsOf(int list, bool strict);
+extern void PipeannBeginAsked(PipeannIndexView *view, PipeannPageSource *source,
+							  PipeannSearch *search, const PipeannSearchParams *params,
+							  const PipeannAsked *asked);
+extern int	PipeannFoundByScan(PipeannIndexView *view, const PipeannSearchParams *params,
+							   const PipeannAsked *asked);
+extern int	PipeannFoundBy(const PipeannSearch *search, const PipeannAsked *asked, int k);
 
 /* curve.c */
-extern bool PipeannReadNode(const PipeannIndexView *view, uint32 id,
-							char *page, float *x);
-extern PipeannCurve PipeannCurveMeasure(PipeannIndexView *view,
-										PipeannAsked *asked, int n, int k);
-extern void PipeannCurveKeep(Relation index, const PipeannCurve *curve);
+extern void PipeannCurveCalibrate(PipeannIndexView *view, PipeannAsked *asked, int n, int k);
 extern void PipeannCurveOfOwn(PipeannTeam *team, Relation index);
-extern void PipeannCurveOfBuild(PipeannTeam *team, Relation index,
-								const PipeannMeta *meta);
 extern bool PipeannCurveIsStale(const PipeannMeta *meta);
-extern int	PipeannCurveList(const PipeannMeta *meta, double target, double k,
-							 PipeannCurvePlace place);
+extern int	PipeannCurveList(const PipeannMeta *meta, double target, double k);
 
 #endif							/* PIPEANN_RECALL_H */

@@ -95,7 +95,6 @@ PipeannBatonStep(PipeannScan *state, PipeannSearchParams *params)
 		return;
 	params->policy = PipeannPolicies[PIPEANN_BATON];
 	params->ef = step->ef;
-	params->ef_reading = 0;
 	params->min_list = 0;
 	params->may_end_early = false;
 	params->width = step->width;

@@ -42,18 +42,18 @@
 /* Nodes that a search explores before it returns a row only because many are wanted. */
 #define MOST_AT_ONCE 1000
 
-/* The length of a search's list, by the index's curve; 0: no recall is aimed at. */
+/* The length of a search's list by the index's curve; 0: no recall is aimed at. */
 static int
-ListOfTarget(const PipeannMeta *meta, double rows, PipeannCurvePlace place)
+ListOfTarget(const PipeannMeta *meta, double rows)
 {
 	return pipeann_target_recall == 0 ? 0 :
-		PipeannCurveList(meta, pipeann_target_recall, rows, place);
+		PipeannCurveList(meta, pipeann_target_recall, rows);
 }
 
 int
 PipeannScanList(const PipeannMeta *meta, double rows)
 {
-	int			list = ListOfTarget(meta, rows, PIPEANN_CURVE_MEMORY);
+	int			list = ListOfTarget(meta, rows);
 
 	return list > 0 ? list : pipeann_ef_search;
 }
@@ -68,15 +68,14 @@ PipeannSearchParams
 PipeannScanParams(const PipeannMeta *meta, double rows)
 {
 	bool		strict = pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT;
-	int			reading = ListOfTarget(meta, rows, PIPEANN_CURVE_DISK);
+	bool		aims = ListOfTarget(meta, rows) > 0;
 	PipeannSearchParams params = PipeannParamsOf(PipeannScanList(meta, rows),
-												 strict || reading > 0);
+												 strict || aims);
 
 	params.policy = PipeannPolicies[pipeann_search_mode];
 	params.width = pipeann_pipeline_width;
 	params.disabled = pipeann_disabled;
-	params.ef_reading = reading;
-	if (reading == 0 || rows <= PIPEANN_EARLY_RESULTS)
+	if (!aims || rows <= PIPEANN_EARLY_RESULTS)
 		return params;
 	params.may_end_early = false;
 	if (strict)

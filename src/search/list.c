@@ -284,8 +284,8 @@ CapacityFor(const PipeannSearch *search, int length)
  * Now there may be time to explore what overflows, and something to be gained
  * by an early end: in memory a larger pool only takes longer to keep sorted.
  */
-static void
-SetForReads(PipeannSearch *search)
+void
+PipeannListSetForReads(PipeannSearch *search)
 {
 	int			length = search->termination.on ?
 		PipeannListEf(search) + BEYOND : PipeannListToExplore(search);
@@ -313,19 +313,9 @@ PipeannListSetEf(PipeannSearch *search, int ef)
 						 search->pool.length);
 	}
 	else
-		SetForReads(search);
+		PipeannListSetForReads(search);
 	search->pool.least = LeastOf(ef);
 	PipeannListSetBound(search);
-}
-
-/* From now on searches read, for which another list may be right. */
-void
-PipeannListNoteFirstRead(PipeannSearch *search)
-{
-	if (search->params.ef_reading > 0 && !search->continued)
-		PipeannListSetEf(search, search->params.ef_reading);
-	else
-		SetForReads(search);
 }
 
 /* From now on all of the list is explored, and no more. */

@@ -32,7 +32,7 @@ PipeannListNearest(const PipeannSearch *search)
 
 /* list.c */
 extern void PipeannListBegin(PipeannSearch *search);
-extern void PipeannListNoteFirstRead(PipeannSearch *search);
+extern void PipeannListSetForReads(PipeannSearch *search);
 extern bool PipeannListIsBeyond(PipeannSearch *search);
 extern void PipeannListSetEf(PipeannSearch *search, int ef);
 extern float PipeannHorizonOfCodes(const PipeannSearch *search);

@@ -349,7 +349,7 @@ HoldFrame(PipeannSearch *search, uint32 at, PipeannFrame *frame, float dist)
 	if (frame->hit)
 		search->hits++;
 	else if (search->reads++ == 0)
-		PipeannListNoteFirstRead(search);
+		PipeannListSetForReads(search);
 	for (int i = 0; i < pool->count; i++)
 		if (pool->items[i].page == ref->page)
 			pool->items[i].ref = at;

@@ -86,7 +86,6 @@ typedef struct PipeannSearchParams
 {
 	const PipeannPolicy *policy;
 	int			ef;				/* length of the candidate list, L */
-	int			ef_reading;		/* from the first read on; 0: the same */
 	int			min_list;		/* candidates explored at the least, whatever
 								 * ef, unless the search ends early */
 	int			near_pages;		/* all nodes on the pages of this many of the nearest are

@@ -15,7 +15,7 @@
 #include "utils/relcache.h"
 
 #define PIPEANN_MAGIC 0x70697065U	/* "pipe" */
-#define PIPEANN_FORMAT 2
+#define PIPEANN_FORMAT 3
 #define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
 
 #define PIPEANN_METAPAGE 0
@@ -259,20 +259,12 @@ typedef struct PipeannBuilt
 
 /*
  * How long a search's list has to be for a share of the true nearest neighbours
- * (recall/curve.c): while all pages are in memory, and if all are read; for two numbers
- * of neighbours, and the shares that curve.c has. All zeroes if it was never measured.
+ * (recall/curve.c), for two numbers of neighbours, and the shares that curve.c has. All
+ * zeroes if it was never measured.
  */
 #define PIPEANN_CURVE_TARGETS 7
 #define PIPEANN_CURVE_KS 2
 #define PIPEANN_CURVE_MANY 100	/* the most neighbours, or those asked for */
-
-typedef enum PipeannCurvePlace
-{
-	PIPEANN_CURVE_MEMORY,
-	PIPEANN_CURVE_DISK
-} PipeannCurvePlace;
-
-#define PIPEANN_CURVE_PLACES 2
 
 typedef struct PipeannCurve
 {
@@ -280,7 +272,7 @@ typedef struct PipeannCurve
 	uint32		changes;		/* the metapage's then, its lower half */
 	uint16		queries;		/* that a user gave; 0: vectors of the index */
 	uint16		k[PIPEANN_CURVE_KS];
-	uint16		list[PIPEANN_CURVE_PLACES][PIPEANN_CURVE_KS][PIPEANN_CURVE_TARGETS];
+	uint16		list[PIPEANN_CURVE_KS][PIPEANN_CURVE_TARGETS];
 } PipeannCurve;
 
 typedef struct PipeannMeta

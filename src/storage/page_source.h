@@ -93,7 +93,7 @@ struct PipeannPageSource
 
 	int			in_flight;		/* queued or being read, for this source */
 	int			max_in_flight;	/* with this many, request() waits for one */
-	bool		keeps;			/* what is not resident is brought in */
+	bool		keeps;			/* brings in what is not resident, as if it were */
 	uint32		wanted;			/* a page that was read, to be brought in, or
 								 * PIPEANN_INVALID_ID */
 	PipeannCounters *counters;

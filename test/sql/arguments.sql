@@ -17,7 +17,7 @@ DECLARE
 	list text;
 	state text := 'done';
 BEGIN
-	SELECT string_agg(CASE WHEN n = numbered THEN value WHEN t = 'int4'::regtype THEN coalesce(usual->>a, '10') ELSE quote_nullable(usual->>coalesce(a, 'vector')) END || '::' || t::text, ', ' ORDER BY n)
+	SELECT string_agg(CASE WHEN n = numbered THEN value WHEN t = 'int4'::regtype THEN coalesce(usual->>a, '10') ELSE quote_nullable(usual->>coalesce(a, 'vector')) END || '::' || CASE t WHEN 'anyarray'::regtype THEN 'vector[]' ELSE t::text END, ', ' ORDER BY n)
 		INTO list FROM pg_proc p, unnest(p.proargtypes::regtype[], p.proargnames[:p.pronargs]) WITH ORDINALITY AS u (t, a, n)
 		WHERE p.oid = f AND (a IS NULL OR usual ? a OR n = numbered);
 	BEGIN
@@ -41,7 +41,7 @@ WHERE d.refobjid IN (SELECT oid FROM pg_extension WHERE extname IN ('pipeann', '
 	-- as many searches as are asked for
 	AND (p.proargnames[n] <> 'samples' OR length(value) < 4)
 	-- halfvec, sparsevec and bit have the same functions; pipeann_cells_recall is for tables by cells
-	AND NOT p.proargtypes::regtype[]::text[] && '{halfvec,halfvec[],sparsevec,sparsevec[],bit,bit[],anyarray}';
+	AND NOT p.proargtypes::regtype[]::text[] && '{halfvec,sparsevec,bit}' AND p.proname <> 'pipeann_cells_recall';
 SELECT f, argument, count(*) FROM answers GROUP BY f, argument ORDER BY f::text, argument;
 SELECT f, argument, value, index, answer FROM answers WHERE answer <> 'done' AND answer NOT LIKE '22%' ORDER BY f::text, argument, value, index;
 -- of each argument some number is refused, and some taken

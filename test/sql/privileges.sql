@@ -57,6 +57,7 @@ INSERT INTO tries VALUES
 	('pipeann_prewarm', 'SELECT pipeann_prewarm(''rights_v'') >= 0'),
 	('pipeann_recall', 'SELECT pipeann_recall(''rights_v'')'),
 	('pipeann_recall', 'SELECT pipeann_recall(''rights_v'', ''{"[1,2]"}''::vector[])'),
+	('pipeann_query_recalls', 'SELECT pipeann_query_recalls(''rights_v'', ''{"[1,2]"}''::vector[])'),
 	('pipeann_recall_interval', 'SELECT asked FROM pipeann_recall_interval(''rights_v'', ''{"[1,2]"}''::vector[])'),
 	('pipeann_calibrate', 'SELECT pipeann_calibrate(''rights_v'', array_fill(''[1,2]''::vector, ARRAY[20]))'),
 	('pipeann_target_list', 'SELECT count(*) FROM pipeann_target_list(''rights_v'', 0.9)'),

@@ -24,15 +24,15 @@ DROP INDEX aim_few;
 
 -- a build measures; a higher recall takes no shorter list, nor do more rows
 CREATE INDEX aim_v ON aim USING pipeann (val vector_l2_ops) WITH (m = 4, pq_bytes = 4);
-SELECT memory BETWEEN 10 AND 2000 AS memory, disk BETWEEN 10 AND 2000 AS disk, queries, stale FROM pipeann_target_list('aim_v', 0.95);
-SELECT a.memory <= b.memory AND b.memory <= c.memory AND a.memory < c.memory AS by_recall,
-	c.memory <= d.memory AND 2 * d.memory BETWEEN e.memory - 2 AND e.memory + 2 AS by_k
+SELECT list BETWEEN 10 AND 2000 AS list, queries, stale FROM pipeann_target_list('aim_v', 0.95);
+SELECT a.list <= b.list AND b.list <= c.list AND a.list < c.list AS by_recall,
+	c.list <= d.list AND 2 * d.list BETWEEN e.list - 2 AND e.list + 2 AS by_k
 FROM pipeann_target_list('aim_v', 0.8) a, pipeann_target_list('aim_v', 0.95) b, pipeann_target_list('aim_v', 0.999) c,
 	pipeann_target_list('aim_v', 0.999, 100) d, pipeann_target_list('aim_v', 0.999, 200) e;
-SELECT memory AS first FROM pipeann_target_list('aim_v', 0.999) \gset
+SELECT list AS first FROM pipeann_target_list('aim_v', 0.999) \gset
 -- the same again
 REINDEX INDEX aim_v;
-SELECT memory = :first AS same FROM pipeann_target_list('aim_v', 0.999);
+SELECT list = :first AS same FROM pipeann_target_list('aim_v', 0.999);
 SELECT pipeann_check('aim_v', true) > 0 AS sound;
 
 -- scans go by it: ef_search counts only where there is no target
@@ -78,7 +78,7 @@ SELECT pipeann_calibrate('aim_v', array_agg(val)) FROM asked;
 SELECT queries, stale FROM pipeann_target_list('aim_v', 0.95);
 SELECT pipeann_recall('aim_v', array_agg(val)) >= 0.93 AS as_aimed_at FROM asked;
 SELECT pipeann_calibrate('aim_v', array_agg(val), 50) FROM asked;
-SELECT a.memory = b.memory AS not_shorter_for_fewer FROM pipeann_target_list('aim_v', 0.95, 10) a, pipeann_target_list('aim_v', 0.95, 50) b;
+SELECT a.list = b.list AS not_shorter_for_fewer FROM pipeann_target_list('aim_v', 0.95, 10) a, pipeann_target_list('aim_v', 0.95, 50) b;
 -- what cannot be
 SELECT pipeann_calibrate('aim_v', array_agg(val)) FROM asked WHERE id < 600;
 SELECT pipeann_calibrate('aim_v', array_agg(val), 0) FROM asked;
@@ -111,9 +111,9 @@ DROP ROLE regress_pipeann_aims;
 
 -- after much change a curve is stale: lists are longer, and VACUUM measures again, but
 -- not one of a user's queries
-SELECT memory AS before FROM pipeann_target_list('aim_v', 0.999) \gset
+SELECT list AS before FROM pipeann_target_list('aim_v', 0.999) \gset
 INSERT INTO aim SELECT 6000 + id, subvector(val, 1, 8) || subvector(val, 9, 8) FROM (SELECT id, l2_normalize(val) AS val FROM aim WHERE id <= 2500) s;
-SELECT stale, memory > :before AS longer FROM pipeann_target_list('aim_v', 0.999);
+SELECT stale, list > :before AS longer FROM pipeann_target_list('aim_v', 0.999);
 VACUUM aim;
 SELECT stale, queries FROM pipeann_target_list('aim_v', 0.999);
 REINDEX INDEX aim_v;
@@ -132,7 +132,7 @@ INSERT INTO filled SELECT * FROM aim ORDER BY id LIMIT 4200;
 COMMIT;
 SELECT * FROM pipeann_target_list('filled_v', 0.95);
 VACUUM filled;
-SELECT memory > 0 AS measured, stale FROM pipeann_target_list('filled_v', 0.95);
+SELECT list > 0 AS measured, stale FROM pipeann_target_list('filled_v', 0.95);
 SELECT pipeann_recall('filled_v', array_agg(val)) >= 0.9 AS found FROM asked;
 
 -- filters stretch the list as they do that of ef_search; partitions have a curve each
