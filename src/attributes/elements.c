@@ -33,8 +33,8 @@
 #define MOST_COUNTED 255
 
 /*
- * A code is wide enough if it lets so many of a hundred rows pass in vain, or hardly
- * more than the widest.
+ * A code is wide enough if it lets no more than this share of rows pass in vain, or hardly
+ * more than the widest code.
  */
 #define GOOD_SHARE (1.0 / 64)
 #define GOOD_FACTOR 1.25

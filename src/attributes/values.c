@@ -150,8 +150,8 @@ HistogramBoundary(const PipeannAttributes *a,
 #define MOST_NARROW_VALUES 60
 
 /*
- * Where the rows of so many nodes differ, bytes are added in which each value has so
- * many bits.
+ * Where the rows of this share of nodes differ, bytes are added in which each value has
+ * BITS_OF_VALUE bits.
  */
 #define MANY_MIXED 0.05
 #define BITS_OF_VALUE 10

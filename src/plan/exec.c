@@ -437,9 +437,9 @@ MostDistance(OwnNode *node)
 
 /*
  * Rows that a scan looks at before it gives up: three times as many as the planner expected,
- * who takes rows that meet a condition to be spread evenly; and so many that they took twice as
- * long as it takes to read the table, each a page of it and one of the index. 0 for a scan that
- * nothing takes the place of.
+ * which takes rows that meet a condition to be spread evenly, and as many as cost twice what
+ * reading the table does, each a page of it and one of the index. 0 for a scan that nothing
+ * can replace.
  */
 static int64
 MostRows(const PlanState *plan, int64 wanted)
