@@ -53,6 +53,7 @@ clean_box() {
 	fi
 	cp -a --reflink=auto "$kept" "$2" && mkdir "$2/archives" "$2/packages" &&
 		echo 'Dir::Cache::archives "/archives";' >"$2/etc/apt/apt.conf.d/98pipeann" &&
+		echo force-unsafe-io >"$2/etc/dpkg/dpkg.cfg.d/unsafe-io" &&
 		find "$kept.archives" -name '*.deb' -exec cp --reflink=auto -t "$2/archives" {} + &&
 		in_box "$2" sh -c 'apt-get -qq update && apt-get -qq -y dist-upgrade'
 }
