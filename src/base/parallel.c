@@ -172,8 +172,7 @@ NoticeFiles(PipeannShares *s, const char *reason)
 	s->noticed = true;
 	ereport(NOTICE,
 			(errmsg("pipeann index build uses temporary files"),
-			 errdetail("%s", reason),
-			 errhint("memory_one_pass of pipeann_build_estimate() is the maintenance_work_mem with which it needs none.")));
+			 errdetail("%s", reason)));
 }
 
 static void

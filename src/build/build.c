@@ -765,6 +765,44 @@ MakeCodes(BuildState *state)
 
 /* ---------- the whole ---------- */
 
+/* Bytes of a node in the arrays of PipeannNodes. */
+static Size
+NodeMemory(const PipeannLayout *l)
+{
+	return PipeannVectorBytes(l->storage, l->dim) + sizeof(ItemPointerData) +
+		sizeof(uint32) +
+		(PipeannIsRounded(l) ? sizeof(PipeannRounding) : 0);
+}
+
+/*
+ * All nodes, and besides the largest of: nodes once more in the order of their
+ * clusters, what the graph is made of, and its lists with samples for the codebook. The
+ * phases of a build differ from this by a few per cent.
+ */
+static Size
+MemoryOnePass(const PipeannMeta *meta, const PipeannGraphParams *params,
+			  double values)
+{
+	const PipeannLayout *l = &meta->layout;
+	uint32		n = (uint32) meta->nodes;
+	uint32		ids = meta->graph_pages * l->slots_per_page;
+	Size		node = NodeMemory(l) + PipeannClusterMemory() + 2 * sizeof(uint32);
+	PipeannVectors vectors = PipeannVectorsLike(l, n);
+	Size		most = PipeannGraphMemory(n, params, &vectors);
+	Size		reduced;
+
+	(void) PipeannReduceMemory(&vectors, &reduced);
+	node += reduced;
+	most = Max(most, mul_size(n, node));
+	if (meta->flags & PIPEANN_META_HAS_CODES)
+		most = Max(most, add_size(mul_size(n, (l->max_degree + 2) * sizeof(uint32)),
+								  PipeannCodingMemory(l, n, ids)));
+	/* rows with values stay from beginning to end, with where they are */
+	if (values > 0)
+		node += (Size) values + 2 * sizeof(uint64);
+	return add_size(mul_size(n, node), most);
+}
+
 /*
  * The leader's last steps. The metapage tells how long all others took, so it
  * is written and logged when they are done.
@@ -773,6 +811,10 @@ static void
 FinishIndex(BuildState *state)
 {
 	Relation	index = state->index;
+	const PipeannShares *shares = &state->parallel->shares;
+	const PipeannRowSizes *sizes = &state->spool.stats.sizes;
+	Size		needed = MemoryOnePass(&state->meta, &state->params,
+									   (double) sizes->bytes / Max(sizes->rows, 1));
 	Buffer		buffer;
 
 	PipeannFreeReserve(index, &state->meta);
@@ -798,6 +840,10 @@ FinishIndex(BuildState *state)
 		ereport(NOTICE,
 				(errmsg("codes have %d bytes, as vectors have no more elements",
 						state->meta.layout.pq_bytes)));
+	if (shares->noticed && needed > shares->limit)
+		ereport(NOTICE,
+				(errmsg("a build without temporary files takes %zu MB of maintenance_work_mem",
+						needed / (1024 * 1024) + 1)));
 }
 
 /* What each member of the team does. */
@@ -953,15 +999,6 @@ typedef struct Sampled
 	PipeannRowSizes sizes;		/* of these */
 } Sampled;
 
-/* Bytes of a node in the arrays of PipeannNodes. */
-static Size
-NodeMemory(const PipeannLayout *l)
-{
-	return PipeannVectorBytes(l->storage, l->dim) + sizeof(ItemPointerData) +
-		sizeof(uint32) +
-		(PipeannIsRounded(l) ? sizeof(PipeannRounding) : 0);
-}
-
 /*
  * The sample is loaded as rows will be, so that the rules are the same.
  * An index on few rows has floats, as has one on none.
@@ -1062,35 +1099,6 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 	meta->entry_count = PipeannEntryCount((uint32) meta->nodes);
 	PipeannRunPlace(&meta->places, PIPEANN_METAPAGE + 1, 0,
 					PipeannRunPages(l, meta->entry_count));
-}
-
-/*
- * All nodes, and besides the largest of: nodes once more in the order of their
- * clusters, what the graph is made of, and its lists with samples for the codebook. The
- * phases of a build differ from this by a few per cent.
- */
-static Size
-MemoryOnePass(const PipeannMeta *meta, const PipeannGraphParams *params,
-			  double values)
-{
-	const PipeannLayout *l = &meta->layout;
-	uint32		n = (uint32) meta->nodes;
-	uint32		ids = meta->graph_pages * l->slots_per_page;
-	Size		node = NodeMemory(l) + PipeannClusterMemory() + 2 * sizeof(uint32);
-	PipeannVectors vectors = PipeannVectorsLike(l, n);
-	Size		most = PipeannGraphMemory(n, params, &vectors);
-	Size		reduced;
-
-	(void) PipeannReduceMemory(&vectors, &reduced);
-	node += reduced;
-	most = Max(most, mul_size(n, node));
-	if (meta->flags & PIPEANN_META_HAS_CODES)
-		most = Max(most, add_size(mul_size(n, (l->max_degree + 2) * sizeof(uint32)),
-								  PipeannCodingMemory(l, n, ids)));
-	/* rows with values stay from beginning to end, with where they are */
-	if (values > 0)
-		node += (Size) values + 2 * sizeof(uint64);
-	return add_size(mul_size(n, node), most);
 }
 
 /* Errors as the build would if the options do not suit the column. */
