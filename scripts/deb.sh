@@ -25,7 +25,7 @@ rm -rf "$OUT"
 mkdir -p "$OUT"
 copy_checkout "$OUT"
 cd "$OUT/src"
-sed "s/PGVERSION/$VERSION/" debian/control.in >debian/control
+sed "s/PGVERSION/$VERSION/g" debian/control.in >debian/control
 echo "$VERSION" >debian/pgversions
 say "building"
 patiently building dpkg-buildpackage -us -uc -b >"$OUT/log" 2>&1 || { tail -40 "$OUT/log" >&2; die "dpkg-buildpackage failed"; }
