@@ -96,9 +96,6 @@ InitRoot(PipeannCacheHeader *header, const PipeannCacheHeader *plan, const Pipea
 
 /* ---------- attachments ---------- */
 
-/* A dropped file is truncated some time after its invalidation was seen. */
-#define SWEEP_AGAIN_MS 1000
-
 typedef struct AttachmentSlot
 {
 	PipeannAttachmentKey key;
@@ -107,8 +104,6 @@ typedef struct AttachmentSlot
 
 static HTAB *slots = NULL;
 static dlist_head attachments = DLIST_STATIC_INIT(attachments);
-static int	sweeps_due = 0;
-static TimestampTz invalidated_at = 0;
 
 /*
  * Give back what this backend holds in shared memory. Later callbacks find
@@ -174,19 +169,6 @@ ListAttachment(PipeannAttachment *attachment)
 	attachment->listed = true;
 }
 
-/* The attachment must not be in use. */
-static void
-Free(PipeannAttachment *attachment)
-{
-	Assert(attachment->refs == 0);
-	while (!dlist_is_empty(&attachment->idle))
-		dlist_container(PipeannCache, node,
-						dlist_pop_head_node(&attachment->idle))->attachment = NULL;
-	PipeannRegistryLetGo(attachment);
-	dlist_delete(&attachment->node);
-	MemoryContextDelete(attachment->context);
-}
-
 /* Hide an attachment from new scans, and free it if it has no users. */
 static void
 DropAttachment(PipeannAttachment *attachment)
@@ -195,97 +177,22 @@ DropAttachment(PipeannAttachment *attachment)
 		hash_search(slots, &attachment->key, HASH_REMOVE, NULL);
 	attachment->listed = false;
 	if (attachment->refs == 0)
-		Free(attachment);
+		MemoryContextDelete(attachment->context);
 }
 
-/* A PipeannCache stops using the attachment. */
+/* Of its relation nothing may be as it was: new scans look for the cache again. */
 static void
-UnuseAttachment(PipeannAttachment *attachment)
-{
-	if (--attachment->refs > 0)
-		return;
-	PipeannRegistryLetGo(attachment);
-	if (!attachment->listed)
-		Free(attachment);
-}
-
-/* Whether no later scan can use an unused attachment. */
-static bool
-IsDead(const PipeannAttachment *attachment, bool check_file)
-{
-	if (attachment->entry != NULL)
-		return attachment->entry->generation != attachment->generation ||
-			attachment->entry->state != PIPEANN_CACHE_ENTRY_READY;
-	return check_file &&
-		PipeannFileIsGone(&attachment->key.locator, attachment->key.backend);
-}
-
-static void
-Clean(bool check_files)
+NoteInvalidation(Datum arg pg_attribute_unused(), Oid relid)
 {
 	dlist_mutable_iter iter;
 
 	dlist_foreach_modify(iter, &attachments)
 	{
-		PipeannAttachment *attachment = dlist_container(PipeannAttachment,
-														node, iter.cur);
+		PipeannAttachment *attachment = dlist_container(PipeannAttachment, node, iter.cur);
 
-		if (attachment->refs == 0 && attachment->listed && IsDead(attachment,
-																  check_files))
+		if (attachment->listed && (relid == InvalidOid || attachment->relid == relid))
 			DropAttachment(attachment);
 	}
-}
-
-/* Whether a relation may have a cache; looks at entries without a lock. */
-static bool
-IsOfCache(Oid relid)
-{
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &attachments)
-		if (dlist_container(PipeannAttachment, node, iter.cur)->relid == relid)
-			return true;
-	for (uint32 i = 0; pipeann_control != NULL && i < pipeann_control->nentries; i++)
-		if (pipeann_control->entries[i].relid == relid)
-			return true;
-	return false;
-}
-
-static void
-NoteInvalidation(Datum arg pg_attribute_unused(), Oid relid)
-{
-	if (relid != InvalidOid && !IsOfCache(relid))
-		return;
-	sweeps_due = 2;
-	invalidated_at = GetCurrentTimestamp();
-}
-
-/*
- * Check for files that are gone, if that is due, and for freed caches.
- *
- * After an invalidation of a relation that has a cache, look at its file now,
- * and once more when a commit that was under way has surely truncated it.
- */
-static void
-SweepIfDue(void)
-{
-	static uint64 frees_seen = 0;
-	PipeannControl *control = PipeannControlGet();
-	bool		due = sweeps_due == 2 ||
-		(sweeps_due == 1 &&
-		 TimestampDifferenceExceeds(invalidated_at, GetCurrentTimestamp(),
-									SWEEP_AGAIN_MS));
-	uint64		frees;
-
-	sweeps_due -= due;
-	if (due && control != NULL)
-		PipeannRegistrySweep();
-	frees = control == NULL ? 0 : pg_atomic_read_u64(&control->frees);
-	if (due || frees != frees_seen)
-		Clean(due);
-	if (frees != frees_seen)
-		PipeannArenaUnmapGone(&control->arena);
-	frees_seen = frees;
 }
 
 /* ---------- making attachments ---------- */
@@ -328,12 +235,21 @@ SetCodes(PipeannAttachment *attachment, const PipeannMeta *meta)
 	codes->entry_degree = PIPEANN_ENTRY_DEGREE;
 }
 
-static PipeannAttachment *
-NewAttachment(Relation index, const PipeannMeta *meta)
+/* Callback of its memory context. */
+static void
+EndAttachment(void *arg)
 {
-	MemoryContext context = AllocSetContextCreate(TopMemoryContext,
-												  "pipeann cache",
-												  ALLOCSET_SMALL_SIZES);
+	PipeannAttachment *attachment = arg;
+
+	PipeannRegistryLetGo(attachment);
+	dlist_delete(&attachment->node);
+}
+
+/* A new one, in a memory context of its own below another one. */
+static PipeannAttachment *
+NewAttachment(Relation index, const PipeannMeta *meta, MemoryContext parent)
+{
+	MemoryContext context = AllocSetContextCreate(parent, "pipeann cache", ALLOCSET_SMALL_SIZES);
 	PipeannAttachment *attachment = MemoryContextAllocZero(context,
 														   sizeof(PipeannAttachment));
 
@@ -343,8 +259,10 @@ NewAttachment(Relation index, const PipeannMeta *meta)
 	attachment->build_id = meta->build_id;
 	attachment->model.place = PIPEANN_CACHE_PRIVATE;
 	attachment->tried = GetCurrentStatementStartTimestamp();
-	dlist_init(&attachment->idle);
 	dlist_push_tail(&attachments, &attachment->node);
+	attachment->callback.func = EndAttachment;
+	attachment->callback.arg = attachment;
+	MemoryContextRegisterResetCallback(context, &attachment->callback);
 	return attachment;
 }
 
@@ -389,36 +307,39 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 	return !attachment->outdated;
 }
 
-/* Attach to the cache in shared memory, or make one there. */
+/*
+ * Attach to the cache in shared memory, or make one there, while others wait. Who failed to load
+ * it has left its memory.
+ */
 static bool
 FillShared(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	char	   *root;
+	bool		ok = true;
 
+	if (!PipeannRegistryClaim(attachment))
+		return false;
 	attachment->model.place = PipeannArenaIsPreloaded(&pipeann_control->arena) ?
 		PIPEANN_CACHE_SHARED : PIPEANN_CACHE_DYNAMIC;
-	switch (PipeannRegistryClaim(attachment))
+	PipeannAttachmentLock(attachment);
+	if (!attachment->entry->loaded)
 	{
-		case PIPEANN_CLAIM_READY:
-			root = PipeannArenaAt(&pipeann_control->arena, attachment->entry->root);
-			if (root != NULL && ((PipeannCacheHeader *) root)->ids < PipeannMetaIds(meta))
-			{
-				/* the index has grown beyond the room that this root has */
-				PipeannRegistryDoom(attachment->entry, attachment->generation);
-				PipeannRegistryLetGo(attachment);
-				return FillShared(index, attachment, meta);
-			}
-			if (root != NULL)
-				SetRoot(attachment, (PipeannCacheHeader *) root);
-			return root != NULL;
-		case PIPEANN_CLAIM_LOAD:
-			if (!Load(index, attachment, meta))
-				return false;
-			PipeannRegistryPublish(attachment);
-			return true;
-		default:
-			return false;
+		if (attachment->entry->root != PIPEANN_NOWHERE)
+			PipeannRegistryGive(attachment->entry, attachment->entry->root,
+								attachment->entry->root_pages);
+		attachment->entry->root = PIPEANN_NOWHERE;
+		ok = Load(index, attachment, meta);
+		attachment->entry->loaded = ok;
 	}
+	else if ((root = PipeannArenaAt(&pipeann_control->arena, attachment->entry->root)) != NULL)
+		SetRoot(attachment, (PipeannCacheHeader *) root);
+	PipeannAttachmentUnlock(attachment);
+	if (!ok || attachment->header == NULL || attachment->header->ids >= PipeannMetaIds(meta))
+		return ok && attachment->header != NULL;
+	/* the index has grown beyond the room that this root has */
+	PipeannRegistryDoom(attachment->entry, attachment->generation);
+	PipeannRegistryLetGo(attachment);
+	return FillShared(index, attachment, meta);
 }
 
 /* Where the parts of a loaded root are. */
@@ -444,53 +365,29 @@ SetPointers(PipeannAttachment *attachment)
 }
 
 /*
- * Returns a new attachment, not yet in the hash table, or NULL if there is no
- * shared memory for it, or if it would be outdated.
+ * Returns a new attachment, or NULL if there is no shared memory for it, or if it would be
+ * outdated. If that fails its memory goes with `context`.
  */
 static PipeannAttachment *
-MakeAttachment(Relation index, const PipeannMeta *meta, bool shared, bool *outdated)
+MakeAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, bool shared,
+			   bool *outdated)
 {
-	PipeannAttachment *volatile attachment = NewAttachment(index, meta);
-	volatile bool ok = false;
+	PipeannAttachment *attachment = NewAttachment(index, meta, context);
 
-	PG_TRY();
-	{
-		SetCodes(attachment, meta);
-		if (shared)
-			ok = FillShared(index, attachment, meta);
-		else
-			ok = Load(index, attachment, meta);
-	}
-	PG_CATCH();
-	{
-		Free(attachment);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	if (ok)
+	SetCodes(attachment, meta);
+	if (shared ? FillShared(index, attachment, meta) : Load(index, attachment, meta))
 	{
 		SetPointers(attachment);
+		MemoryContextSetParent(attachment->context, TopMemoryContext);
+		ListAttachment(attachment);
 		return attachment;
 	}
 	*outdated = attachment->outdated;
-	Free(attachment);
+	MemoryContextDelete(attachment->context);
 	return NULL;
 }
 
 /* ---------- bringing a cache up to date ---------- */
-
-/* What a turn is for. */
-typedef struct Newer
-{
-	Relation	index;
-	const PipeannMeta *meta;
-	const PipeannRowMapPlan *plan;	/* of a map to be made */
-
-	/* VACUUM: what nobody reads until rows are taken out; NULL if there is none */
-	PipeannRowMap *map;
-	uint32		count;			/* of maps that were there */
-	uint64		gone;			/* rows */
-} Newer;
 
 static bool
 NeedsUpdate(const PipeannAttachment *attachment, const PipeannMeta *meta)
@@ -500,14 +397,13 @@ NeedsUpdate(const PipeannAttachment *attachment, const PipeannMeta *meta)
 		meta->entry_changes;
 }
 
+/* Alone. */
 static void
-Update(PipeannAttachment *attachment, void *arg)
+Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
-	const PipeannMeta *meta = ((const Newer *) arg)->meta;
-
 	if (!NeedsUpdate(attachment, meta))
 		return;
-	PipeannCacheReadNewer(((const Newer *) arg)->index, attachment, meta);
+	PipeannCacheReadNewer(index, attachment, meta);
 	PIPEANN_PAUSE("cache-follow");
 	if (attachment->outdated)
 		return;
@@ -552,24 +448,24 @@ AddMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
 	return true;
 }
 
+/* Alone. */
 static void
-PutMap(PipeannAttachment *attachment, void *arg)
+PutMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
 {
-	const Newer *newer = arg;
 	PipeannRowMap *map = MapOf(attachment);
 
 	attachment->no_row_map = GetCurrentStatementStartTimestamp();
 	if (PipeannAttachmentIsDoomed(attachment))
 		return;
-	if (map != NULL && PipeannRowMapHasRoom(map, newer->plan))
-		PipeannRowMapWrite(map, newer->plan, false);
-	else if (map != NULL && attachment->entry != NULL)
+	if (map != NULL && PipeannRowMapHasRoom(map, plan))
+		PipeannRowMapWrite(map, plan, false);
+	else if (map != NULL)
 	{
 		/* searches may read the one that is too small: the cache is made again */
 		PipeannRegistryDoom(attachment->entry, attachment->generation);
 		return;
 	}
-	else if (!AddMap(attachment, newer->plan))
+	else if (!AddMap(attachment, plan))
 		return;
 	attachment->no_row_map = 0;
 }
@@ -586,73 +482,61 @@ ShowMap(PipeannCache *cache)
  * `removals`. Without room in memory there is none.
  */
 void
-PipeannCacheMapRows(Relation index, PipeannCache *cache,
-					const PipeannMeta *meta, const PipeannMappedRow *rows,
-					uint64 n)
+PipeannCacheMapRows(PipeannCache *cache, const PipeannMeta *meta,
+					const PipeannMappedRow *rows, uint64 n)
 {
 	PipeannRowMapPlan plan = {.rows = rows, .n = n, .nodes = meta->nodes,
 		.removals = meta->removals};
-	Newer		newer = {.index = index, .meta = meta, .plan = &plan};
 
 	if (PipeannRowMapMakePlan(&plan))
-		PipeannInTurn(cache->attachment, PutMap, &newer);
+	{
+		PipeannAttachmentLock(cache->attachment);
+		PutMap(cache->attachment, &plan);
+		PipeannAttachmentUnlock(cache->attachment);
+	}
 	pfree(plan.starts);
 	ShowMap(cache);
-}
-
-/* If VACUUM is all that came between the map and the metapage. */
-static void
-WithdrawMap(PipeannAttachment *attachment, void *arg)
-{
-	Newer	   *newer = arg;
-	PipeannRowMap *map;
-
-	map = MapOf(attachment);
-	if (PipeannAttachmentIsDoomed(attachment) || map == NULL ||
-		PipeannRowMapVersion(map) !=
-		((uint64) map->count << 32 | newer->meta->removals))
-		return;
-	PipeannRowMapClose(map);
-	newer->map = map;
-	newer->count = map->count;
-}
-
-/* Let the map be read again, unless another took its place or it was rewritten. */
-static void
-PutMapBack(PipeannAttachment *attachment, void *arg)
-{
-	Newer	   *newer = arg;
-	PipeannRowMap *map = newer->map;
-
-	if (MapOf(attachment) != map || map->count != newer->count)
-		return;
-	map->nodes -= Min(map->nodes, newer->gone);
-	PipeannRowMapPublish(map, newer->meta->removals + 2);
 }
 
 /*
  * Take the rows that VACUUM has removed out of the map, if there is one and VACUUM
  * is all that came between it and this metapage, whose `removals` are to grow by two.
+ * Nobody reads it meanwhile.
  */
 void
-PipeannCacheForgetRows(Relation index, PipeannCache *cache,
-					   const PipeannMeta *meta,
+PipeannCacheForgetRows(PipeannCache *cache, const PipeannMeta *meta,
 					   IndexBulkDeleteCallback is_dead, void *arg)
 {
 	PipeannAttachment *attachment = cache->attachment;
-	Newer		newer = {.index = index, .meta = meta};
+	PipeannRowMap *map;
+	uint32		count = 0;
+	uint64		gone;
 
-	PipeannInTurn(attachment, WithdrawMap, &newer);
-	if (newer.map == NULL)
+	PipeannAttachmentLock(attachment);
+	map = PipeannAttachmentIsDoomed(attachment) ? NULL : MapOf(attachment);
+	if (map != NULL && PipeannRowMapVersion(map) !=
+		((uint64) map->count << 32 | meta->removals))
+		map = NULL;
+	if (map != NULL)
+	{
+		count = map->count;
+		PipeannRowMapClose(map);
+	}
+	PipeannAttachmentUnlock(attachment);
+	if (map == NULL)
 		return;
-	newer.gone = PipeannRowMapTakeOut(newer.map, is_dead, arg);
-	PipeannInTurn(attachment, PutMapBack, &newer);
+	gone = PipeannRowMapTakeOut(map, is_dead, arg);
+	PipeannAttachmentLock(attachment);
+	/* unless another map has taken its place, or it was written anew */
+	if (MapOf(attachment) == map && map->count == count)
+	{
+		map->nodes -= Min(map->nodes, gone);
+		PipeannRowMapPublish(map, meta->removals + 2);
+	}
+	PipeannAttachmentUnlock(attachment);
 }
 
 /* ---------- giving out caches ---------- */
-
-/* Caches not in use to look at for one of the right memory context. */
-#define IDLE_LOOKS 4
 
 /*
  * Caches of temporary relations are not shared: other backends do not use them,
@@ -661,12 +545,17 @@ PipeannCacheForgetRows(Relation index, PipeannCache *cache,
 static bool
 MayShare(Relation index)
 {
-	PipeannControl *control;
+	static uint64 frees_seen = 0;
+	PipeannControl *control = PipeannControlGet();
 
-	if (RelationUsesLocalBuffers(index))
-		return false;
-	control = PipeannControlGet();
 	if (control == NULL)
+		return false;
+	if (unlikely(pg_atomic_read_u64(&control->frees) != frees_seen))
+	{
+		frees_seen = pg_atomic_read_u64(&control->frees);
+		PipeannArenaUnmapGone(&control->arena);
+	}
+	if (RelationUsesLocalBuffers(index))
 		return false;
 	if (unlikely(pg_atomic_read_u64(&control->arena.used) > PipeannArenaLimit(&control->arena)))
 		PipeannRegistryShrink();
@@ -692,7 +581,7 @@ IsUsable(PipeannAttachment *attachment, const PipeannMeta *meta, bool may_share)
  * it would be outdated.
  */
 static PipeannAttachment *
-GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
+GetAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, bool may_share)
 {
 	PipeannAttachment *attachment = FindAttachment(index);
 	bool		outdated = false;
@@ -700,81 +589,52 @@ GetAttachment(Relation index, const PipeannMeta *meta, bool may_share)
 	if (attachment != NULL && IsUsable(attachment, meta, may_share))
 		return attachment;
 	if (attachment != NULL)
-	{
-		if (attachment->refs == 0)
-			PipeannRegistryLetGo(attachment);
 		DropAttachment(attachment);
-	}
 	attachment = NULL;
 	if (may_share)
 	{
-		PipeannRegistrySweep();
-		attachment = MakeAttachment(index, meta, true, &outdated);
+		attachment = MakeAttachment(index, meta, context, true, &outdated);
 		if (attachment == NULL && !outdated)
 			PipeannReportNoRoom(RelationGetRelationName(index));
 	}
 	if (attachment == NULL && !outdated)
 	{
 		LimitOwn();
-		attachment = MakeAttachment(index, meta, false, &outdated);
+		attachment = MakeAttachment(index, meta, context, false, &outdated);
 	}
-	if (attachment != NULL)
-		ListAttachment(attachment);
 	return attachment;
 }
 
-/* Reset callback of a cache's memory context. */
+/* Callback of its memory context. */
 static void
 EndCache(void *arg)
 {
 	PipeannCache *cache = arg;
+	PipeannAttachment *attachment = cache->attachment;
 
 	if (cache->loader != NULL)
 		PipeannLoaderEnd(cache->loader);
-	if (cache->in_use)
-		UnuseAttachment(cache->attachment);
-	else if (cache->attachment != NULL)
-		dlist_delete(&cache->node);
-}
-
-static PipeannCache *
-FindIdle(PipeannAttachment *attachment, MemoryContext context)
-{
-	dlist_iter	iter;
-	int			looks = 0;
-
-	dlist_foreach(iter, &attachment->idle)
-	{
-		PipeannCache *cache = dlist_container(PipeannCache, node, iter.cur);
-
-		if (cache->context == context)
-		{
-			dlist_delete(&cache->node);
-			return cache;
-		}
-		if (++looks == IDLE_LOOKS)
-			break;
-	}
-	return NULL;
+	if (--attachment->refs > 0)
+		return;
+	if (attachment->listed)
+		PipeannRegistryLetGo(attachment);
+	else
+		MemoryContextDelete(attachment->context);
 }
 
 static PipeannCache *
 UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 {
-	PipeannCache *cache = FindIdle(attachment, context);
+	MemoryContext own = AllocSetContextCreate(context, "pipeann cache in use", ALLOCSET_SMALL_SIZES);
+	PipeannCache *cache = MemoryContextAlloc(own, sizeof(PipeannCache));
 
-	if (cache == NULL)
-	{
-		cache = MemoryContextAlloc(context, sizeof(PipeannCache));
-		*cache = attachment->model;
-		cache->attachment = attachment;
-		cache->context = context;
-		cache->callback.func = EndCache;
-		cache->callback.arg = cache;
-		MemoryContextRegisterResetCallback(context, &cache->callback);
-	}
+	*cache = attachment->model;
+	cache->attachment = attachment;
+	cache->context = own;
+	cache->callback.func = EndCache;
+	cache->callback.arg = cache;
 	attachment->refs++;
-	cache->in_use = true;
+	MemoryContextRegisterResetCallback(own, &cache->callback);
 	return cache;
 }
 
@@ -792,8 +652,7 @@ PipeannCacheAcquire(Relation index, const PipeannMeta *meta, MemoryContext conte
 	PipeannCache *cache;
 
 	Assert(meta->flags & PIPEANN_META_HAS_CODES);
-	SweepIfDue();
-	attachment = GetAttachment(index, meta, MayShare(index));
+	attachment = GetAttachment(index, meta, context, MayShare(index));
 	if (attachment == NULL)
 		return NULL;
 	cache = UseAttachment(attachment, context);
@@ -820,14 +679,7 @@ PipeannCachePeek(Relation index, const PipeannMeta *meta, MemoryContext context)
 void
 PipeannCacheRelease(PipeannCache *cache)
 {
-	PipeannAttachment *attachment = cache->attachment;
-
-	Assert(cache->in_use);
-	if (cache->loader != NULL)
-		PipeannLoaderEnd(cache->loader);
-	cache->in_use = false;
-	dlist_push_head(&attachment->idle, &cache->node);
-	UnuseAttachment(attachment);
+	MemoryContextDelete(cache->context);
 }
 
 /*
@@ -838,10 +690,13 @@ bool
 PipeannCacheFollow(Relation index, PipeannCache *cache, const PipeannMeta *meta)
 {
 	PipeannAttachment *attachment = cache->attachment;
-	Newer		newer = {.index = index, .meta = meta};
 
 	if (meta->build_id == attachment->build_id && NeedsUpdate(attachment, meta))
-		PipeannInTurn(attachment, Update, &newer);
+	{
+		PipeannAttachmentLock(attachment);
+		Update(index, attachment, meta);
+		PipeannAttachmentUnlock(attachment);
+	}
 	/* a cache that the index has outgrown serves the scans that have it */
 	cache->codes.ncodes = Min(PipeannMetaIds(meta), attachment->header->ids);
 	PipeannCacheSetLoader(index, cache, meta);
@@ -860,15 +715,6 @@ PipeannCacheForget(Relation index)
 		DropAttachment(attachment);
 	if (PipeannControlGet() != NULL && !RelationUsesLocalBuffers(index))
 		PipeannRegistryForget(&locator);
-}
-
-/* Drop the caches of files that are gone. */
-void
-PipeannCacheSweep(void)
-{
-	SweepIfDue();
-	if (pipeann_control != NULL)
-		PipeannRegistrySweep();
 }
 
 /*

@@ -48,17 +48,11 @@ typedef struct PipeannCache
 	const PipeannRowMap *row_map;	/* of any version, or NULL */
 	TimestampTz no_row_map;		/* when there was no memory for one; or 0 */
 
-	/*
-	 * Private to cache/. A memory context's callback cannot be unregistered, so
-	 * after its release this stays with its context, idle, and serves the next
-	 * acquisition there.
-	 */
-	struct PipeannAttachment *attachment;	/* NULL: freed while this was idle */
+	/* private to cache/ */
+	struct PipeannAttachment *attachment;
 	struct PipeannPageLoader *loader;	/* of codes that are not in memory, or NULL */
-	bool		in_use;
-	MemoryContext context;
+	MemoryContext context;		/* of this struct */
 	MemoryContextCallback callback;
-	dlist_node	node;			/* idle: in the attachment's list */
 } PipeannCache;
 
 /* When there was no memory for a cache, or for a map of rows, it is tried again later (ms). */
@@ -88,12 +82,9 @@ extern Size PipeannCacheBytes(const PipeannCache *cache);
 extern Size PipeannCacheCodesInMemory(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheForget(Relation index);
-extern void PipeannCacheSweep(void);
-extern void PipeannCacheMapRows(Relation index, PipeannCache *cache,
-								const PipeannMeta *meta,
+extern void PipeannCacheMapRows(PipeannCache *cache, const PipeannMeta *meta,
 								const PipeannMappedRow *rows, uint64 n);
-extern void PipeannCacheForgetRows(Relation index, PipeannCache *cache,
-								   const PipeannMeta *meta,
+extern void PipeannCacheForgetRows(PipeannCache *cache, const PipeannMeta *meta,
 								   IndexBulkDeleteCallback is_dead, void *arg);
 
 /* load.c */

@@ -2,11 +2,7 @@
  * registry.c
  *		Caches in shared memory: the control struct, which is made if the library was not
  *		preloaded; entries of caches, which are claimed, shared and dropped; who has how
- *		much of the memory; and dropping the caches of files that are gone.
- *
- * One backend loads a cache's root while others that need it wait. If that backend
- * fails or ends, PipeannRegistryLetGo() gives the entry up and the others try
- * again.
+ *		much of the memory.
  *
  * The memory is for those that use it. One that finds no room has those dropped that
  * nobody has used of late, and if it has less than its share, one that has more. What was
@@ -21,7 +17,6 @@
 #include "base/attempt.h"
 #include "common/relpath.h"
 #include "storage/ipc.h"
-#include "utils/wait_event.h"
 
 PipeannControl *pipeann_control = NULL;
 
@@ -48,10 +43,9 @@ InitControl(PipeannControl *control, uint32 entries)
 		PipeannCacheEntry *entry = &control->entries[i];
 
 		pg_atomic_init_u32(&entry->refcount, 0);
-		pg_atomic_init_u32(&entry->busy, 0);
 		pg_atomic_init_u64(&entry->last_used, 0);
 		pg_atomic_init_u64(&entry->pages, 0);
-		ConditionVariableInit(&entry->changed);
+		LWLockInitialize(&entry->lock, control->tranche_id);
 	}
 	control->layout = PIPEANN_CONTROL_LAYOUT;
 }
@@ -116,20 +110,6 @@ PipeannCacheStats(void)
 	return control == NULL ? NULL : &control->stats;
 }
 
-static uint32
-WaitEvent(void)
-{
-#if PG_VERSION_NUM >= 170000
-	static uint32 event = 0;
-
-	if (event == 0)
-		event = WaitEventExtensionNew("PipeannCache");
-	return event;
-#else
-	return PG_WAIT_EXTENSION;
-#endif
-}
-
 /* ---------- at server start ---------- */
 
 static void
@@ -175,19 +155,6 @@ PipeannControlPreload(void)
 
 /* ---------- entries ---------- */
 
-/* Rounds of spinning until a short update ends, before going to sleep. */
-#define TURN_SPINS 100
-
-/* Check again this often (ms), in case a signal was missed. */
-#define WAIT_TIMEOUT 1000L
-
-static bool
-IsAlive(const PipeannCacheEntry *entry)
-{
-	return entry->state == PIPEANN_CACHE_ENTRY_LOADING ||
-		entry->state == PIPEANN_CACHE_ENTRY_READY;
-}
-
 /* The cache of a file that new scans may use, or NULL. Under control->lock. */
 static PipeannCacheEntry *
 FindAlive(const PipeannLocator *locator)
@@ -196,40 +163,20 @@ FindAlive(const PipeannLocator *locator)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
 
-		if (IsAlive(entry) && PipeannLocatorEquals(entry->locator, *locator))
+		if (entry->state == PIPEANN_CACHE_ENTRY_READY && PipeannLocatorEquals(entry->locator, *locator))
 			return entry;
 	}
 	return NULL;
 }
 
-static PipeannCacheEntry *
-FindFree(void)
-{
-	for (uint32 i = 0; i < pipeann_control->nentries; i++)
-		if (pipeann_control->entries[i].state == PIPEANN_CACHE_ENTRY_FREE)
-			return &pipeann_control->entries[i];
-	return NULL;
-}
-
-/*
- * Under control->lock, exclusive. Its memory is given back when it has no user any more
- * (Reap()).
- */
-static void
-DoomLocked(PipeannCacheEntry *entry)
-{
-	entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
-	pg_atomic_fetch_add_u64(&pipeann_control->frees, 1);
-}
-
+/* Its memory is given back when it has no user any more (Reap()). */
 void
 PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation)
 {
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	if (entry->generation == generation && IsAlive(entry))
-		DoomLocked(entry);
+	if (entry->generation == generation && entry->state == PIPEANN_CACHE_ENTRY_READY)
+		entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
 	LWLockRelease(&pipeann_control->lock);
-	ConditionVariableBroadcast(&entry->changed);
 }
 
 /* A doomed entry without users, which from now on is the caller's alone; or NULL. */
@@ -290,7 +237,6 @@ Reap(void)
 		HOLD_INTERRUPTS();
 		GiveBack(entry);
 		LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-		entry->relid = InvalidOid;
 		entry->generation = 0;
 		entry->root = PIPEANN_NOWHERE;
 		pg_atomic_write_u64(&entry->pages, 0);
@@ -318,52 +264,34 @@ TakeReference(PipeannAttachment *attachment, PipeannCacheEntry *entry)
 		pg_atomic_write_u64(&entry->last_used, now);
 }
 
-static void
-StartLoading(PipeannAttachment *attachment, PipeannCacheEntry *entry)
-{
-	entry->locator = attachment->key.locator;
-	entry->relid = attachment->relid;
-	entry->build_id = attachment->build_id;
-	entry->generation = ++pipeann_control->generations;
-	entry->state = PIPEANN_CACHE_ENTRY_LOADING;
-	entry->wanted = 0;
-	pg_atomic_write_u32(&entry->refcount, 0);
-	pg_atomic_write_u32(&entry->busy, 0);
-	TakeReference(attachment, entry);
-	attachment->loading = true;
-}
-
 /*
- * Look at the entries once, under control->lock, exclusive. Sets *wait to an
- * entry that another backend is loading. A cache of an earlier build of the
- * same file is dropped.
+ * Under control->lock, exclusive: the entry for the attachment's index, or NULL if none is
+ * free. A cache of an earlier build of the same file is dropped.
  */
-static PipeannClaim
-TryClaim(PipeannAttachment *attachment, PipeannCacheEntry **wait)
+static PipeannCacheEntry *
+FindOrTake(const PipeannAttachment *attachment)
 {
 	PipeannCacheEntry *entry = FindAlive(&attachment->key.locator);
 
-	*wait = NULL;
-	if (entry != NULL && entry->build_id != attachment->build_id)
-	{
-		DoomLocked(entry);
-		entry = NULL;
-	}
-	if (entry != NULL && entry->state == PIPEANN_CACHE_ENTRY_READY)
-	{
-		TakeReference(attachment, entry);
-		return PIPEANN_CLAIM_READY;
-	}
+	if (entry != NULL && entry->build_id == attachment->build_id)
+		return entry;
 	if (entry != NULL)
+		entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
+	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 	{
-		*wait = entry;
-		return PIPEANN_CLAIM_NONE;
+		entry = &pipeann_control->entries[i];
+		if (entry->state != PIPEANN_CACHE_ENTRY_FREE)
+			continue;
+		entry->locator = attachment->key.locator;
+		entry->build_id = attachment->build_id;
+		entry->generation = ++pipeann_control->generations;
+		entry->state = PIPEANN_CACHE_ENTRY_READY;
+		entry->loaded = false;
+		entry->wanted = 0;
+		pg_atomic_write_u32(&entry->refcount, 0);
+		return entry;
 	}
-	entry = FindFree();
-	if (entry == NULL)
-		return PIPEANN_CLAIM_NONE;
-	StartLoading(attachment, entry);
-	return PIPEANN_CLAIM_LOAD;
+	return NULL;
 }
 
 /*
@@ -400,34 +328,30 @@ DropUnused(TimestampTz before)
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	victim = FindUnused(before);
 	if (victim != NULL)
-		DoomLocked(victim);
+		victim->state = PIPEANN_CACHE_ENTRY_DOOMED;
 	LWLockRelease(&pipeann_control->lock);
 	return Reap();
 }
 
 /*
- * Take a reference to the cache of the attachment's file, or an entry to load
- * it into, for which another cache may be dropped; waits while another backend loads it.
+ * Take a reference to the cache of the attachment's file, or to an entry for it, for which
+ * another cache may be dropped. False if there is none.
  */
-PipeannClaim
+bool
 PipeannRegistryClaim(PipeannAttachment *attachment)
 {
-	PipeannCacheEntry *wait;
-	PipeannClaim claim;
+	PipeannCacheEntry *entry;
 
 	(void) Reap();
 	do
 	{
 		LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-		claim = TryClaim(attachment, &wait);
+		entry = FindOrTake(attachment);
+		if (entry != NULL)
+			TakeReference(attachment, entry);
 		LWLockRelease(&pipeann_control->lock);
-		/* the first call does not sleep: the entry may have changed before */
-		if (wait != NULL)
-			ConditionVariableTimedSleep(&wait->changed, WAIT_TIMEOUT, WaitEvent());
-	} while (wait != NULL ||
-			 (claim == PIPEANN_CLAIM_NONE && DropUnused(PG_INT64_MAX)));
-	ConditionVariableCancelSleep();
-	return claim;
+	} while (entry == NULL && DropUnused(PG_INT64_MAX));
+	return entry != NULL;
 }
 
 /* The entry of a file's cache that is loaded, or NULL; it may go at any moment. */
@@ -438,8 +362,7 @@ PipeannRegistryFind(const PipeannLocator *locator, uint64 build_id)
 
 	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
 	entry = FindAlive(locator);
-	if (entry != NULL && (entry->state != PIPEANN_CACHE_ENTRY_READY ||
-						  entry->build_id != build_id))
+	if (entry != NULL && (!entry->loaded || entry->build_id != build_id))
 		entry = NULL;
 	LWLockRelease(&pipeann_control->lock);
 	return entry;
@@ -466,46 +389,15 @@ PipeannRegistryHold(PipeannAttachment *attachment)
 	return ok;
 }
 
-/* The root is loaded. If it has been doomed meanwhile, only this backend uses it. */
-void
-PipeannRegistryPublish(PipeannAttachment *attachment)
-{
-	PipeannCacheEntry *entry = attachment->entry;
-
-	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	if (entry->state == PIPEANN_CACHE_ENTRY_LOADING)
-		entry->state = PIPEANN_CACHE_ENTRY_READY;
-	attachment->loading = false;
-	LWLockRelease(&pipeann_control->lock);
-	ConditionVariableBroadcast(&entry->changed);
-}
-
-static void
-EndTurn(PipeannAttachment *attachment)
-{
-	attachment->busy = false;
-	pg_atomic_exchange_u32(&attachment->entry->busy, 0);
-	ConditionVariableBroadcast(&attachment->entry->changed);
-}
-
 /*
- * Give up the turn, the loading and the reference that this backend has, if it has
- * any. Once the count is down the entry may become another cache's at any moment.
+ * Give up the reference that this backend has, if it has one. Once the count is down the
+ * entry may become another cache's at any moment.
  */
 void
 PipeannRegistryLetGo(PipeannAttachment *attachment)
 {
-	PipeannCacheEntry *entry = attachment->entry;
-
-	if (attachment->busy)
-		EndTurn(attachment);
-	if (attachment->loading)
-	{
-		attachment->loading = false;
-		PipeannRegistryDoom(entry, attachment->generation);
-	}
 	if (attachment->referenced)
-		pg_atomic_sub_fetch_u32(&entry->refcount, 1);
+		pg_atomic_sub_fetch_u32(&attachment->entry->refcount, 1);
 	attachment->referenced = false;
 }
 
@@ -518,63 +410,9 @@ PipeannRegistryForget(const PipeannLocator *locator)
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	entry = FindAlive(locator);
 	if (entry != NULL)
-		DoomLocked(entry);
+		entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
 	LWLockRelease(&pipeann_control->lock);
-	if (entry == NULL)
-		return;
-	ConditionVariableBroadcast(&entry->changed);
 	(void) Reap();
-}
-
-static bool
-TryTurn(PipeannAttachment *attachment)
-{
-	uint32		expected = 0;
-
-	attachment->busy = pg_atomic_compare_exchange_u32(&attachment->entry->busy,
-													  &expected, 1);
-	return attachment->busy;
-}
-
-/*
- * Become the one backend that changes a referenced cache. Most turns last
- * microseconds: the reading of one code page.
- */
-static void
-TakeTurn(PipeannAttachment *attachment)
-{
-	PipeannCacheEntry *entry = attachment->entry;
-
-	for (int i = 0; i < TURN_SPINS; i++)
-	{
-		if (pg_atomic_read_u32(&entry->busy) == 0 && TryTurn(attachment))
-			return;
-		SPIN_DELAY();
-	}
-	while (!TryTurn(attachment))
-		ConditionVariableTimedSleep(&entry->changed, WAIT_TIMEOUT, WaitEvent());
-	ConditionVariableCancelSleep();
-}
-
-/* Do it while nobody else changes the attachment's cache. */
-void
-PipeannInTurn(PipeannAttachment *attachment, PipeannChange change, void *arg)
-{
-	if (attachment->entry == NULL)
-	{
-		change(attachment, arg);
-		return;
-	}
-	TakeTurn(attachment);
-	PG_TRY();
-	{
-		change(attachment, arg);
-	}
-	PG_FINALLY();
-	{
-		EndTurn(attachment);
-	}
-	PG_END_TRY();
 }
 
 /* ---------- who has how much ---------- */
@@ -597,7 +435,7 @@ Ago(int64 ms)
 static bool
 IsActive(PipeannCacheEntry *entry, TimestampTz since)
 {
-	return IsAlive(entry) &&
+	return entry->state == PIPEANN_CACHE_ENTRY_READY &&
 		(pg_atomic_read_u32(&entry->refcount) > 0 ||
 		 (TimestampTz) pg_atomic_read_u64(&entry->last_used) >= since);
 }
@@ -670,6 +508,51 @@ FindFattest(const PipeannCacheEntry *but, uint64 share)
 }
 
 /*
+ * A dropped relation's file is truncated at commit and unlinked at the next
+ * checkpoint.
+ */
+static bool
+FileIsGone(const PipeannLocator *locator)
+{
+	struct stat st;
+	bool		gone;
+#if PG_VERSION_NUM >= 180000
+	RelPathStr	relpath = relpathperm(*locator, MAIN_FORKNUM);
+	const char *path = relpath.str;
+#else
+	char	   *path = relpathperm(*locator, MAIN_FORKNUM);
+#endif
+
+	gone = stat(path, &st) == 0 ? st.st_size == 0 : errno == ENOENT;
+#if PG_VERSION_NUM < 180000
+	pfree(path);
+#endif
+	return gone;
+}
+
+/* Drop the caches of files that are gone; whether there were any. */
+static bool
+DropGone(void)
+{
+	for (uint32 i = 0; i < pipeann_control->nentries; i++)
+	{
+		PipeannCacheEntry *entry = &pipeann_control->entries[i];
+		PipeannLocator locator;
+		uint64		generation;
+		bool		ready;
+
+		LWLockAcquire(&pipeann_control->lock, LW_SHARED);
+		ready = entry->state == PIPEANN_CACHE_ENTRY_READY;
+		locator = entry->locator;
+		generation = entry->generation;
+		LWLockRelease(&pipeann_control->lock);
+		if (ready && FileIsGone(&locator))
+			PipeannRegistryDoom(entry, generation);
+	}
+	return Reap();
+}
+
+/*
  * Make room for pages of a cache: one that nobody has used of late goes, or else, if this
  * one has less than its share, the one that has most. Searches under way keep that one until
  * they end. Whether there is more room now.
@@ -682,7 +565,7 @@ MakeRoom(PipeannCacheEntry *entry, uint64 pages)
 	PipeannCacheEntry *victim;
 	uint64		share;
 
-	if (Reap() || DropUnused(Ago(UNUSED_MS)))
+	if (Reap() || DropGone() || DropUnused(Ago(UNUSED_MS)))
 		return true;
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	share = Share();
@@ -694,7 +577,7 @@ MakeRoom(PipeannCacheEntry *entry, uint64 pages)
 		if (TimestampDifferenceExceeds((TimestampTz) dropped, (TimestampTz) now, DROP_MS))
 		{
 			pg_atomic_write_u64(&pipeann_control->dropped, now);
-			DoomLocked(victim);
+			victim->state = PIPEANN_CACHE_ENTRY_DOOMED;
 		}
 	}
 	LWLockRelease(&pipeann_control->lock);
@@ -735,75 +618,16 @@ PipeannRegistryShrink(void)
 	(void) Reap();
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	for (uint32 i = 0; i < pipeann_control->nentries; i++)
-		if (IsAlive(&pipeann_control->entries[i]))
+		if (pipeann_control->entries[i].state == PIPEANN_CACHE_ENTRY_READY)
 			left += pg_atomic_read_u64(&pipeann_control->entries[i].pages);
 	while (left > PipeannArenaLimit(&pipeann_control->arena) &&
 		   ((victim = FindUnused(PG_INT64_MAX)) != NULL ||
 			(victim = FindFattest(NULL, 0)) != NULL))
 	{
 		left -= pg_atomic_read_u64(&victim->pages);
-		DoomLocked(victim);
+		victim->state = PIPEANN_CACHE_ENTRY_DOOMED;
 	}
 	LWLockRelease(&pipeann_control->lock);
-	(void) Reap();
-}
-
-/* ---------- files that are gone ---------- */
-
-static bool
-PathIsGone(const char *path)
-{
-	struct stat st;
-
-	if (stat(path, &st) == 0)
-		return st.st_size == 0;
-	return errno == ENOENT;
-}
-
-/*
- * A dropped relation's file is truncated at commit and unlinked at the next
- * checkpoint.
- */
-bool
-PipeannFileIsGone(const PipeannLocator *locator, int backend)
-{
-#if PG_VERSION_NUM >= 180000
-	RelPathStr	path = relpathbackend(*locator, backend, MAIN_FORKNUM);
-
-	return PathIsGone(path.str);
-#else
-	char	   *path = relpathbackend(*locator, backend, MAIN_FORKNUM);
-	bool		gone = PathIsGone(path);
-
-	pfree(path);
-	return gone;
-#endif
-}
-
-/*
- * Drop the caches of files that are gone, in all databases. The files are
- * looked at without a lock.
- */
-void
-PipeannRegistrySweep(void)
-{
-	for (uint32 i = 0; i < pipeann_control->nentries; i++)
-	{
-		PipeannCacheEntry *entry = &pipeann_control->entries[i];
-		PipeannLocator locator;
-		uint64		generation;
-		bool		ready;
-
-		if (*(volatile uint32 *) &entry->state != PIPEANN_CACHE_ENTRY_READY)
-			continue;
-		LWLockAcquire(&pipeann_control->lock, LW_SHARED);
-		ready = entry->state == PIPEANN_CACHE_ENTRY_READY;
-		locator = entry->locator;
-		generation = entry->generation;
-		LWLockRelease(&pipeann_control->lock);
-		if (ready && PipeannFileIsGone(&locator, PIPEANN_NO_BACKEND))
-			PipeannRegistryDoom(entry, generation);
-	}
 	(void) Reap();
 }
 

@@ -7,10 +7,9 @@
  * not preloaded. Then it takes from what the server keeps in reserve for that,
  * so it must stay small. It has an entry for each cache in shared memory.
  *
- * Locks, in the order in which they are taken: control->lock (entries), arena->lock.
- * Neither is held during I/O or while the operating system is asked for memory. Others
- * wait for a backend that loads a cache or has its turn on it on the entry's condition
- * variable.
+ * Locks, in the order in which they are taken: an entry's (who changes its cache, which may
+ * read pages), control->lock (entries), arena->lock. The last two are not held during I/O or
+ * while the operating system is asked for memory.
  */
 #ifndef PIPEANN_REGISTRY_H
 #define PIPEANN_REGISTRY_H
@@ -19,21 +18,17 @@
 #include "cache/arena.h"
 
 #include "lib/ilist.h"
-#include "storage/condition_variable.h"
 #include "utils/rel.h"
 
-#define PIPEANN_CONTROL_LAYOUT 9	/* count up with any change below */
+#define PIPEANN_CONTROL_LAYOUT 10	/* count up with any change below */
 
 /* Caches that there may be; without preloading the server has little memory for them. */
 #define PIPEANN_FEW_ENTRIES 128
 #define PIPEANN_MANY_ENTRIES 1024
 
-#define PIPEANN_NO_BACKEND (-1) /* of a relation that is not temporary */
-
 typedef enum PipeannCacheEntryState
 {
 	PIPEANN_CACHE_ENTRY_FREE,
-	PIPEANN_CACHE_ENTRY_LOADING,
 	PIPEANN_CACHE_ENTRY_READY,
 	PIPEANN_CACHE_ENTRY_DOOMED,	/* dropped; freed when it has no user */
 	PIPEANN_CACHE_ENTRY_GOING	/* being freed */
@@ -47,18 +42,17 @@ typedef enum PipeannCacheEntryState
 typedef struct PipeannCacheEntry
 {
 	PipeannLocator locator;
-	Oid			relid;
 	uint64		build_id;
 	uint64		generation;
 	uint32		state;			/* PipeannCacheEntryState */
 	uint64		wanted;			/* pages with all codes */
+	LWLock		lock;			/* of what is in the cache */
+	bool		loaded;			/* the root is complete */
 	PipeannArenaPlace root;	/* of the PipeannCacheHeader */
 	uint32		root_pages;
 	pg_atomic_uint64 pages;		/* taken, the root's with them */
 	pg_atomic_uint32 refcount;	/* one for each backend using it */
-	pg_atomic_uint32 busy;		/* a backend has its turn */
 	pg_atomic_uint64 last_used; /* TimestampTz */
-	ConditionVariable changed;	/* state or busy */
 } PipeannCacheEntry;
 
 typedef struct PipeannControl
@@ -67,7 +61,7 @@ typedef struct PipeannControl
 	int			tranche_id;
 	LWLock		lock;
 	uint64		generations;
-	pg_atomic_uint64 frees;		/* caches that were dropped, or whose memory went */
+	pg_atomic_uint64 frees;		/* caches whose memory went */
 	pg_atomic_uint64 refused;	/* TimestampTz: a cache with less than its share
 								 * found no room */
 	pg_atomic_uint64 dropped;	/* TimestampTz: one was dropped for another */
@@ -122,9 +116,7 @@ typedef struct PipeannAttachmentKey
 } PipeannAttachmentKey;
 
 /*
- * How this backend sees a cache, kept from scan to scan. The flags from
- * referenced to busy say what to undo in the entry if this backend fails or
- * exits.
+ * How this backend sees a cache, kept from scan to scan.
  */
 typedef struct PipeannAttachment
 {
@@ -133,9 +125,7 @@ typedef struct PipeannAttachment
 	uint64		build_id;
 	int			refs;			/* caches in use */
 	bool		listed;			/* in the hash table */
-	bool		referenced;
-	bool		loading;
-	bool		busy;
+	bool		referenced;		/* counted in the entry */
 	bool		outdated;		/* the index has got other codes */
 	PipeannCacheEntry *entry;	/* NULL: this backend's own */
 	uint64		generation;
@@ -151,7 +141,7 @@ typedef struct PipeannAttachment
 	Buffer	   *seen;			/* of each code page, where it was found sound; or
 								 * NULL */
 	MemoryContext context;		/* this struct, and memory of its own */
-	dlist_head	idle;			/* caches not in use */
+	MemoryContextCallback callback;
 	dlist_node	node;			/* in the list of attachments */
 } PipeannAttachment;
 
@@ -184,31 +174,33 @@ PipeannChunkPages(const PipeannLayout *l)
 	return PipeannArenaPages(mul_size(PIPEANN_CHUNK_NODES, PipeannCodeBytes(l)));
 }
 
-typedef enum PipeannClaim
+/* Become the one backend that changes a referenced cache. */
+static inline void
+PipeannAttachmentLock(PipeannAttachment *attachment)
 {
-	PIPEANN_CLAIM_NONE,			/* no entry is free */
-	PIPEANN_CLAIM_LOAD,			/* this backend has to load it */
-	PIPEANN_CLAIM_READY
-} PipeannClaim;
+	if (attachment->entry != NULL)
+		LWLockAcquire(&attachment->entry->lock, LW_EXCLUSIVE);
+}
 
-typedef void (*PipeannChange) (PipeannAttachment *attachment, void *arg);
+static inline void
+PipeannAttachmentUnlock(PipeannAttachment *attachment)
+{
+	if (attachment->entry != NULL)
+		LWLockRelease(&attachment->entry->lock);
+}
 
 /* registry.c */
 extern PipeannControl *pipeann_control; /* NULL: not yet, or not to be had */
 extern PipeannControl *PipeannControlGet(void);
 extern void PipeannControlPreload(void);
-extern PipeannClaim PipeannRegistryClaim(PipeannAttachment *attachment);
+extern bool PipeannRegistryClaim(PipeannAttachment *attachment);
 extern PipeannCacheEntry *PipeannRegistryFind(const PipeannLocator *locator, uint64 build_id);
 extern bool PipeannRegistryHold(PipeannAttachment *attachment);
-extern void PipeannRegistryPublish(PipeannAttachment *attachment);
 extern void PipeannRegistryLetGo(PipeannAttachment *attachment);
 extern void PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation);
 extern void PipeannRegistryForget(const PipeannLocator *locator);
-extern void PipeannInTurn(PipeannAttachment *attachment, PipeannChange change, void *arg);
 extern PipeannArenaPlace PipeannRegistryTake(PipeannCacheEntry *entry, uint64 pages);
 extern void PipeannRegistryGive(PipeannCacheEntry *entry, PipeannArenaPlace place, uint64 pages);
-extern bool PipeannFileIsGone(const PipeannLocator *locator, int backend);
-extern void PipeannRegistrySweep(void);
 extern void PipeannRegistryShrink(void);
 extern void PipeannReportNoRoom(const char *index);
 

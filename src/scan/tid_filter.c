@@ -116,7 +116,7 @@ MakeMap(const PipeannIndexView *view)
 	FreeAccessStrategy(strategy);
 	PIPEANN_PAUSE("row-map");
 	if (!g.too_many)
-		PipeannCacheMapRows(view->index, view->cache, &view->meta, g.rows,
+		PipeannCacheMapRows(view->cache, &view->meta, g.rows,
 							g.n);
 	UnlockPage(view->index, ROW_MAP_LOCK, ExclusiveLock);
 	pfree(g.rows);

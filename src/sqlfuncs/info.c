@@ -224,7 +224,6 @@ pipeann_stats(PG_FUNCTION_ARGS)
 	int			n;
 
 	InitMaterializedSRF(fcinfo, 0);
-	PipeannCacheSweep();
 	n = PipeannStatsCollect(PipeannCacheStats(), &stats);
 	for (int i = 0; i < n; i++)
 	{

@@ -252,7 +252,7 @@ RemoveRows(PipeannVacuum *v)
 	 */
 	if (v->removing && meta->removals % 2 == 0 && v->view.cache != NULL &&
 		v->callback != NULL)
-		PipeannCacheForgetRows(v->view.index, v->view.cache, meta, v->callback,
+		PipeannCacheForgetRows(v->view.cache, meta, v->callback,
 							   v->callback_state);
 	NoteRemoving(v, false);
 }
