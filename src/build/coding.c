@@ -369,25 +369,29 @@ PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 /* ---------- the entry graph ---------- */
 
 /*
- * Choose the nodes of the entry graph: one of every N ids, so that they are
- * spread over pages and so over space. Returns how many.
+ * Choose the nodes of the entry graph: one of every N ids, so that they are spread over
+ * pages and so over space; one of every M of these come first. Returns how many.
  */
 static uint32
 EntrySample(const PipeannNodes *nodes, uint32 *sample)
 {
 	uint32		want = PipeannEntryCount(nodes->vectors.n);
+	uint32		step = (want + PIPEANN_FIRST_ENTRIES - 1) / PIPEANN_FIRST_ENTRIES;
 	uint32		n = 0;
 
-	for (uint32 i = 0; i < want; i++)
-	{
-		uint64		from = (uint64) i * nodes->ids / want;
-		uint64		to = (uint64) (i + 1) * nodes->ids / want;
+	for (int first = 1; first >= 0; first--)
+		for (uint32 i = 0; i < want; i++)
+		{
+			uint64		from = (uint64) i * nodes->ids / want;
+			uint64		to = (uint64) (i + 1) * nodes->ids / want;
 
-		while (from < to && nodes->node_of_id[from] == PIPEANN_INVALID_ID)
-			from++;
-		if (from < to)
-			sample[n++] = nodes->node_of_id[from];
-	}
+			if ((i % step == 0) != first)
+				continue;
+			while (from < to && nodes->node_of_id[from] == PIPEANN_INVALID_ID)
+				from++;
+			if (from < to)
+				sample[n++] = nodes->node_of_id[from];
+		}
 	return n;
 }
 

@@ -7,7 +7,7 @@
  * when it first needs it. (These are not a DSA: before PostgreSQL 17 that does not find
  * freed runs of pages again.)
  */
-#include "cache/arena.h"
+#include "cache/registry.h"
 
 #include "base/attempt.h"
 #include "base/huge.h"

@@ -50,6 +50,7 @@ PlanRoot(const PipeannMeta *meta, PipeannCacheHeader *plan)
 	memset(plan, 0, sizeof(*plan));
 	plan->ids = RootIds(PipeannMetaIds(meta));
 	plan->chunk_pages = PipeannChunkPages(l);
+	plan->entry_pages = PipeannArenaPages(PipeannEntryGraphBytes(l, meta->entry_count));
 	plan->seen = size;
 	size = CACHELINEALIGN(add_size(size, add_size(offsetof(PipeannSeenPages, buffers),
 												  mul_size(SeenPages(meta), sizeof(pg_atomic_uint32)))));
@@ -62,8 +63,10 @@ PlanRoot(const PipeannMeta *meta, PipeannCacheHeader *plan)
 	}
 	plan->histograms = size;
 	size = add_size(size, PipeannHistogramsBytes(l));
-	plan->entry_graph = size;
-	size = CACHELINEALIGN(add_size(size, PipeannEntryGraphBytes(l, meta->entry_count)));
+	plan->first_ids = size;
+	size = CACHELINEALIGN(add_size(size, PipeannFirstEntries(meta) * sizeof(uint32)));
+	plan->first_codes = size;
+	size = CACHELINEALIGN(add_size(size, PipeannFirstEntries(meta) * l->pq_bytes));
 	plan->chunks = size;
 	size = add_size(size, mul_size(plan->ids / PIPEANN_CHUNK_NODES,
 								   sizeof(pg_atomic_uint64)));
@@ -83,6 +86,8 @@ InitRoot(PipeannCacheHeader *header, const PipeannCacheHeader *plan, const Pipea
 	*header = *plan;
 	pg_atomic_init_u64(&header->complete, 0);
 	pg_atomic_init_u64(&header->kept, 0);
+	pg_atomic_init_u64(&header->entry_graph, PIPEANN_NOWHERE);
+	pg_atomic_init_u64(&header->entry_bytes, 0);
 	pg_atomic_init_u64(&header->row_map, PIPEANN_NOWHERE);
 	pg_atomic_init_u64(&header->row_map_pages, 0);
 	for (uint32 i = 0; i < plan->ids / PIPEANN_CHUNK_NODES; i++)
@@ -98,7 +103,7 @@ InitRoot(PipeannCacheHeader *header, const PipeannCacheHeader *plan, const Pipea
 
 typedef struct AttachmentSlot
 {
-	PipeannAttachmentKey key;
+	Oid			relid;
 	PipeannAttachment *attachment;
 } AttachmentSlot;
 
@@ -126,7 +131,7 @@ InitAttachments(void)
 
 	if (slots != NULL)
 		return;
-	ctl.keysize = sizeof(PipeannAttachmentKey);
+	ctl.keysize = sizeof(Oid);
 	ctl.entrysize = sizeof(AttachmentSlot);
 	ctl.hcxt = TopMemoryContext;
 	slots = hash_create("pipeann caches", 16, &ctl,
@@ -134,26 +139,15 @@ InitAttachments(void)
 	before_shmem_exit(LetGoAtExit, (Datum) 0);
 }
 
-static PipeannAttachmentKey
-KeyOf(Relation index)
-{
-	PipeannAttachmentKey key;
-
-	memset(&key, 0, sizeof(key));
-	key.locator = PipeannRelationLocator(index);
-	key.backend = index->rd_backend;
-	return key;
-}
-
 /* The attachment that new scans of an index use, or NULL. */
 static PipeannAttachment *
 FindAttachment(Relation index)
 {
-	PipeannAttachmentKey key = KeyOf(index);
+	Oid			relid = RelationGetRelid(index);
 	AttachmentSlot *slot;
 
 	InitAttachments();
-	slot = hash_search(slots, &key, HASH_FIND, NULL);
+	slot = hash_search(slots, &relid, HASH_FIND, NULL);
 	return slot == NULL ? NULL : slot->attachment;
 }
 
@@ -161,7 +155,7 @@ static void
 ListAttachment(PipeannAttachment *attachment)
 {
 	bool		found;
-	AttachmentSlot *slot = hash_search(slots, &attachment->key, HASH_ENTER,
+	AttachmentSlot *slot = hash_search(slots, &attachment->relid, HASH_ENTER,
 									   &found);
 
 	Assert(!found);
@@ -174,7 +168,7 @@ static void
 DropAttachment(PipeannAttachment *attachment)
 {
 	if (attachment->listed)
-		hash_search(slots, &attachment->key, HASH_REMOVE, NULL);
+		hash_search(slots, &attachment->relid, HASH_REMOVE, NULL);
 	attachment->listed = false;
 	if (attachment->refs == 0)
 		MemoryContextDelete(attachment->context);
@@ -215,24 +209,9 @@ LimitOwn(void)
 		if (attachment->entry != NULL || attachment->refs > 0)
 			continue;
 		bytes += MemoryContextMemAllocated(attachment->context, true);
-		if (bytes > MOST_OWN && attachment->key.backend < 0)
+		if (bytes > MOST_OWN && !attachment->temporary)
 			DropAttachment(attachment);
 	}
-}
-
-static void
-SetCodes(PipeannAttachment *attachment, const PipeannMeta *meta)
-{
-	const PipeannLayout *l = &meta->layout;
-	PipeannCodes *codes = &attachment->model.codes;
-	MemoryContext old = MemoryContextSwitchTo(attachment->context);
-
-	codes->pq = PipeannPqNew(l->storage, l->dim, l->pq_bytes);
-	MemoryContextSwitchTo(old);
-	codes->attr_bytes = l->attr_bytes;
-	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;
-	codes->entry_count = meta->entry_count;
-	codes->entry_degree = PIPEANN_ENTRY_DEGREE;
 }
 
 /* Callback of its memory context. */
@@ -250,14 +229,23 @@ static PipeannAttachment *
 NewAttachment(Relation index, const PipeannMeta *meta, MemoryContext parent)
 {
 	MemoryContext context = AllocSetContextCreate(parent, "pipeann cache", ALLOCSET_SMALL_SIZES);
+	MemoryContext former = CurrentMemoryContext;
 	PipeannAttachment *attachment = MemoryContextAllocZero(context,
 														   sizeof(PipeannAttachment));
+	PipeannCodes *codes = &attachment->model.codes;
 
 	attachment->context = context;
-	attachment->key = KeyOf(index);
 	attachment->relid = RelationGetRelid(index);
+	attachment->locator = PipeannRelationLocator(index);
+	attachment->temporary = RelationUsesLocalBuffers(index);
 	attachment->build_id = meta->build_id;
 	attachment->model.place = PIPEANN_CACHE_PRIVATE;
+	MemoryContextSwitchTo(context);
+	codes->pq = PipeannPqNew(meta->layout.storage, meta->layout.dim, meta->layout.pq_bytes);
+	MemoryContextSwitchTo(former);
+	codes->attr_bytes = meta->layout.attr_bytes;
+	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;
+	codes->entry_degree = PIPEANN_ENTRY_DEGREE;
 	attachment->tried = GetCurrentStatementStartTimestamp();
 	dlist_push_tail(&attachments, &attachment->node);
 	attachment->callback.func = EndAttachment;
@@ -266,15 +254,21 @@ NewAttachment(Relation index, const PipeannMeta *meta, MemoryContext parent)
 	return attachment;
 }
 
-/* The root is there: set what is known of it. */
+/* Set where the parts of a root are, which may be yet to be read. */
 static void
 SetRoot(PipeannAttachment *attachment, PipeannCacheHeader *header)
 {
+	PipeannCache *model = &attachment->model;
+
 	attachment->header = header;
-	attachment->nchunks = header->ids / PIPEANN_CHUNK_NODES;
 	attachment->chunks = MemoryContextAllocZero(attachment->context,
-												mul_size(attachment->nchunks, sizeof(uint8 *)));
-	attachment->model.codes.chunks = attachment->chunks;
+												mul_size(header->ids / PIPEANN_CHUNK_NODES,
+														 sizeof(uint8 *)));
+	model->codes.chunks = attachment->chunks;
+	model->codes.stores = header->stores;
+	model->codes.pq.centroids = PipeannRootAt(header, header->centroids);
+	model->histograms = PipeannRootAt(header, header->histograms);
+	model->seen = PipeannRootAt(header, header->seen);
 }
 
 /*
@@ -294,7 +288,7 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 	else
 	{
 		entry->root_pages = (uint32) PipeannArenaPages(size);
-		entry->wanted = entry->root_pages + plan.chunk_pages *
+		entry->wanted = entry->root_pages + plan.entry_pages + plan.chunk_pages *
 			(PipeannMetaIds(meta) / PIPEANN_CHUNK_NODES + 1);
 		entry->root = PipeannRegistryTake(entry, entry->root_pages);
 		if (entry->root == PIPEANN_NOWHERE)
@@ -342,26 +336,23 @@ FillShared(Relation index, PipeannAttachment *attachment, const PipeannMeta *met
 	return FillShared(index, attachment, meta);
 }
 
-/* Where the parts of a loaded root are. */
+/* What a search sees of the entry graph: all of it, or without it the first entries. */
 static void
-SetPointers(PipeannAttachment *attachment)
+ShowEntries(PipeannCache *cache, const PipeannMeta *meta, const char *entry_graph)
 {
-	PipeannCacheHeader *header = attachment->header;
-	PipeannCache *model = &attachment->model;
-	PipeannCodes *codes = &model->codes;
-	const uint32 *entry_graph = PipeannRootAt(header, header->entry_graph);
-	uint32		count = codes->entry_count;
+	PipeannCacheHeader *header = cache->attachment->header;
+	PipeannCodes *codes = &cache->codes;
+	uint32		count = meta->entry_count;
 
-	codes->stores = header->stores;
-	codes->pq.centroids = PipeannRootAt(header, header->centroids);
-	codes->pq.halves = header->halves == 0 ? NULL :
-		PipeannRootAt(header, header->halves);
-	codes->entry_ids = entry_graph;
-	codes->entry_nneighbors = (const uint16 *) (entry_graph + count);
-	codes->entry_neighbors = entry_graph + count + (count + 1) / 2;
-	codes->entry_codes = (const uint8 *) entry_graph + PipeannEntryCodesOffset(count);
-	model->histograms = PipeannRootAt(header, header->histograms);
-	model->seen = PipeannRootAt(header, header->seen);
+	codes->entry_count = entry_graph != NULL ? count : PipeannFirstEntries(meta);
+	codes->entry_ids = entry_graph != NULL ? (const uint32 *) entry_graph :
+		PipeannRootAt(header, header->first_ids);
+	codes->entry_codes = entry_graph != NULL ?
+		(const uint8 *) entry_graph + PipeannEntryCodesOffset(count) :
+		PipeannRootAt(header, header->first_codes);
+	codes->entry_nneighbors = entry_graph != NULL ?
+		(const uint16 *) (codes->entry_ids + count) : NULL;
+	codes->entry_neighbors = codes->entry_ids + count + (count + 1) / 2;
 }
 
 /*
@@ -374,10 +365,11 @@ MakeAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, b
 {
 	PipeannAttachment *attachment = NewAttachment(index, meta, context);
 
-	SetCodes(attachment, meta);
 	if (shared ? FillShared(index, attachment, meta) : Load(index, attachment, meta))
 	{
-		SetPointers(attachment);
+		if (attachment->header->halves != 0)
+			attachment->model.codes.pq.halves =
+				PipeannRootAt(attachment->header, attachment->header->halves);
 		MemoryContextSetParent(attachment->context, TopMemoryContext);
 		ListAttachment(attachment);
 		return attachment;
@@ -564,9 +556,10 @@ MayShare(Relation index)
 
 /* A root of the backend's own, where there was no memory for it, is tried again from time to time. */
 static bool
-IsUsable(PipeannAttachment *attachment, const PipeannMeta *meta, bool may_share)
+IsUsable(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta, bool may_share)
 {
-	return attachment->build_id == meta->build_id &&
+	return PipeannLocatorEquals(attachment->locator, PipeannRelationLocator(index)) &&
+		attachment->build_id == meta->build_id &&
 		(attachment->entry != NULL ? may_share : !may_share ||
 		 !TimestampDifferenceExceeds(attachment->tried,
 									 GetCurrentStatementStartTimestamp(),
@@ -586,7 +579,7 @@ GetAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, bo
 	PipeannAttachment *attachment = FindAttachment(index);
 	bool		outdated = false;
 
-	if (attachment != NULL && IsUsable(attachment, meta, may_share))
+	if (attachment != NULL && IsUsable(index, attachment, meta, may_share))
 		return attachment;
 	if (attachment != NULL)
 		DropAttachment(attachment);
@@ -691,16 +684,44 @@ PipeannCacheFollow(Relation index, PipeannCache *cache, const PipeannMeta *meta)
 {
 	PipeannAttachment *attachment = cache->attachment;
 
-	if (meta->build_id == attachment->build_id && NeedsUpdate(attachment, meta))
+	if (meta->build_id != attachment->build_id)
+		return false;
+	if (NeedsUpdate(attachment, meta))
 	{
 		PipeannAttachmentLock(attachment);
 		Update(index, attachment, meta);
 		PipeannAttachmentUnlock(attachment);
 	}
+	ShowEntries(cache, meta, PipeannCacheReadEntries(index, attachment, meta, false) ?
+				attachment->entry_graph : NULL);
 	/* a cache that the index has outgrown serves the scans that have it */
 	cache->codes.ncodes = Min(PipeannMetaIds(meta), attachment->header->ids);
 	PipeannCacheSetLoader(index, cache, meta);
 	ShowMap(cache);
+	return !attachment->outdated;
+}
+
+/*
+ * Let an acquired cache have the whole entry graph until it is followed, in memory of this use
+ * if there is no other. False if the index has got other codes.
+ */
+bool
+PipeannCacheLoadEntries(Relation index, PipeannCache *cache, const PipeannMeta *meta)
+{
+	PipeannAttachment *attachment = cache->attachment;
+	Size		size = PipeannEntryGraphBytes(&meta->layout, meta->entry_count);
+
+	if (PipeannCacheReadEntries(index, attachment, meta, true))
+		ShowEntries(cache, meta, attachment->entry_graph);
+	else if (!attachment->outdated)
+	{
+		if (cache->entry_graph == NULL)
+			cache->entry_graph = MemoryContextAllocHuge(cache->context, size);
+		attachment->outdated =
+			!PipeannRunRead(index, PipeannRunBlock(&meta->places) + PipeannEntryPage(&meta->layout),
+							PIPEANN_ENTRY, meta->generation, cache->entry_graph, size);
+		ShowEntries(cache, meta, cache->entry_graph);
+	}
 	return !attachment->outdated;
 }
 
@@ -727,7 +748,7 @@ PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
 	PipeannCacheHeader plan;
 	uint64		pages = PipeannArenaPages(PlanRoot(meta, &plan));
 
-	pages += plan.chunk_pages *
+	pages += plan.entry_pages + plan.chunk_pages *
 		(((uint64) PipeannMetaIds(meta) + PIPEANN_CHUNK_NODES - 1) / PIPEANN_CHUNK_NODES);
 	*megabytes = mul_size(pages, FPM_PAGE_SIZE) / (1024 * 1024) + 1;
 	return mul_size(pages, FPM_PAGE_SIZE);
@@ -744,21 +765,12 @@ PipeannCacheBytes(const PipeannCache *cache)
 	return mul_size(pg_atomic_read_u64(&attachment->entry->pages), FPM_PAGE_SIZE);
 }
 
-/* Bytes of an index's codes that are in memory for all backends, or for this one. */
+/* Bytes of codes that a cache in use has. */
 Size
-PipeannCacheCodesInMemory(Relation index, const PipeannMeta *meta)
+PipeannCacheCodesInMemory(const PipeannCache *cache, const PipeannMeta *meta)
 {
-	PipeannAttachment *attachment = FindAttachment(index);
-	uint64		kept;
-
-	if (attachment == NULL || attachment->build_id != meta->build_id ||
-		!PipeannRegistryHold(attachment))
-		return 0;
-	kept = pg_atomic_read_u64(&attachment->header->kept);
-	if (attachment->refs == 0)
-		PipeannRegistryLetGo(attachment);
-	return mul_size(kept, mul_size(PipeannCodesPerPage(&meta->layout),
-								   PipeannCodeBytes(&meta->layout)));
+	return mul_size(pg_atomic_read_u64(&cache->attachment->header->kept),
+					mul_size(PipeannCodesPerPage(&meta->layout), PipeannCodeBytes(&meta->layout)));
 }
 
 /* After a build: say if there is less memory than the codes take. */

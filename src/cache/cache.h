@@ -51,6 +51,7 @@ typedef struct PipeannCache
 	/* private to cache/ */
 	struct PipeannAttachment *attachment;
 	struct PipeannPageLoader *loader;	/* of codes that are not in memory, or NULL */
+	char	   *entry_graph;	/* of this use, as memory has none for it; or NULL */
 	MemoryContext context;		/* of this struct */
 	MemoryContextCallback callback;
 } PipeannCache;
@@ -77,9 +78,10 @@ extern PipeannCache *PipeannCachePeek(Relation index,
 									  MemoryContext context);
 extern void PipeannCacheRelease(PipeannCache *cache);
 extern bool PipeannCacheFollow(Relation index, PipeannCache *cache, const PipeannMeta *meta);
+extern bool PipeannCacheLoadEntries(Relation index, PipeannCache *cache, const PipeannMeta *meta);
 extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
 extern Size PipeannCacheBytes(const PipeannCache *cache);
-extern Size PipeannCacheCodesInMemory(Relation index, const PipeannMeta *meta);
+extern Size PipeannCacheCodesInMemory(const PipeannCache *cache, const PipeannMeta *meta);
 extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);
 extern void PipeannCacheForget(Relation index);
 extern void PipeannCacheMapRows(PipeannCache *cache, const PipeannMeta *meta,
@@ -88,7 +90,7 @@ extern void PipeannCacheForgetRows(PipeannCache *cache, const PipeannMeta *meta,
 								   IndexBulkDeleteCallback is_dead, void *arg);
 
 /* load.c */
-extern void PipeannCacheLoadAll(PipeannCache *cache);
+extern void PipeannCacheLoadAll(Relation index, PipeannCache *cache, const PipeannMeta *meta);
 
 /* registry.c */
 extern PipeannStats *PipeannCacheStats(void);

@@ -75,6 +75,24 @@ MapChunk(PipeannAttachment *attachment, uint32 chunk)
 	return attachment->chunks[chunk];
 }
 
+/* Pages of shared memory, or NOWHERE. */
+static PipeannArenaPlace
+TakeMemory(Relation index, PipeannAttachment *attachment, uint64 pages)
+{
+	PipeannArenaPlace place;
+
+	if (PipeannAttachmentIsDoomed(attachment) ||
+		(attachment->no_chunk != 0 &&
+		 !TimestampDifferenceExceeds(attachment->no_chunk, GetCurrentTimestamp(),
+									 CHUNK_RETRY_MS)))
+		return PIPEANN_NOWHERE;
+	place = PipeannRegistryTake(attachment->entry, pages);
+	attachment->no_chunk = place != PIPEANN_NOWHERE ? 0 : GetCurrentTimestamp();
+	if (place == PIPEANN_NOWHERE)
+		PipeannReportNoRoom(RelationGetRelationName(index));
+	return place;
+}
+
 /*
  * Get memory for a chunk; only temporary tables have it from the backend. False if there
  * is none.
@@ -90,24 +108,15 @@ MakeChunk(PipeannPageLoader *pl, uint32 chunk)
 
 	if (attachment->entry == NULL)
 	{
-		if (attachment->key.backend >= 0)
+		if (attachment->temporary)
 			attachment->chunks[chunk] =
 				MemoryContextAllocHuge(attachment->context,
 									   header->chunk_pages * FPM_PAGE_SIZE);
-		return attachment->key.backend >= 0;
+		return attachment->temporary;
 	}
-	if (PipeannAttachmentIsDoomed(attachment) ||
-		(attachment->no_chunk != 0 &&
-		 !TimestampDifferenceExceeds(attachment->no_chunk, GetCurrentTimestamp(),
-									 CHUNK_RETRY_MS)))
-		return false;
-	place = PipeannRegistryTake(attachment->entry, header->chunk_pages);
-	attachment->no_chunk = place != PIPEANN_NOWHERE ? 0 : GetCurrentTimestamp();
+	place = TakeMemory(pl->index, attachment, header->chunk_pages);
 	if (place == PIPEANN_NOWHERE)
-	{
-		PipeannReportNoRoom(RelationGetRelationName(pl->index));
 		return false;
-	}
 	if (!pg_atomic_compare_exchange_u64(&places[chunk], &nowhere, place))
 		PipeannRegistryGive(attachment->entry, place, header->chunk_pages);
 	return MapChunk(attachment, chunk) != NULL;
@@ -585,11 +594,12 @@ PipeannCacheSetLoader(Relation index, PipeannCache *cache, const PipeannMeta *me
 
 /* Read all codes that there is room for. */
 void
-PipeannCacheLoadAll(PipeannCache *cache)
+PipeannCacheLoadAll(Relation index, PipeannCache *cache, const PipeannMeta *meta)
 {
 	PipeannPageLoader *pl = cache->loader;
 	uint32		end;
 
+	(void) PipeannCacheReadEntries(index, cache->attachment, meta, true);
 	if (cache->codes.loader == NULL)
 		return;
 	end = PipeannCodePages(&pl->layout, pl->ncodes);
@@ -607,41 +617,13 @@ PipeannCacheLoadAll(PipeannCache *cache)
 
 /* ---------- the root ---------- */
 
-/* Searches use the entry graph's contents as array indexes, so these must fit. */
+/* Searches use the entry graph's ids as array indexes, so these must fit. */
 static void
-CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id)
+CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id, uint32 n)
 {
-	uint32		ids = PipeannMetaIds(meta);
-
-	for (uint32 i = 0; i < meta->entry_count; i++)
-	{
-		if (id[i] >= ids)
+	for (uint32 i = 0; i < n; i++)
+		if (id[i] >= PipeannMetaIds(meta))
 			PipeannCorrupted(index, "has an invalid entry graph");
-		if (i % 65536 == 0)
-			CHECK_FOR_INTERRUPTS();
-	}
-}
-
-static void
-CheckEntryGraph(Relation index, const PipeannMeta *meta, const char *stream)
-{
-	uint32		count = meta->entry_count;
-	const uint32 *id = (const uint32 *) stream;
-	const uint16 *n = (const uint16 *) (id + count);
-	const uint32 *neighbors = id + count + (count + 1) / 2;
-	bool		ok = true;
-
-	CheckEntryIds(index, meta, id);
-	for (uint32 i = 0; ok && i < count; i++)
-	{
-		ok = n[i] <= PIPEANN_ENTRY_DEGREE;
-		for (uint32 j = 0; ok && j < n[i]; j++)
-			ok = neighbors[(Size) i * PIPEANN_ENTRY_DEGREE + j] < count;
-		if (i % 65536 == 0)
-			CHECK_FOR_INTERRUPTS();
-	}
-	if (!ok)
-		PipeannCorrupted(index, "has an invalid entry graph");
 }
 
 /* Have the header say that there are no halves if they are not precise. */
@@ -666,51 +648,117 @@ ReadRun(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 		attachment->outdated = true;
 }
 
+/* Read the first entries: their ids, and their codes, which stand far behind. */
+static void
+ReadFirstEntries(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+{
+	PipeannCacheHeader *header = attachment->header;
+	uint32	   *ids = PipeannRootAt(header, header->first_ids);
+	uint32		page = PipeannEntryPage(&meta->layout);
+	Size		codes = PipeannEntryCodesOffset(meta->entry_count);
+	Size		skip = codes % PIPEANN_PAYLOAD;
+	Size		size = PipeannFirstEntries(meta) * meta->layout.pq_bytes;
+	char	   *buffer = palloc(skip + size);
+
+	ReadRun(index, attachment, meta, PIPEANN_ENTRY, page, ids,
+			PipeannFirstEntries(meta) * sizeof(uint32));
+	ReadRun(index, attachment, meta, PIPEANN_ENTRY, page + codes / PIPEANN_PAYLOAD,
+			buffer, skip + size);
+	if (!attachment->outdated)
+		CheckEntryIds(index, meta, ids, PipeannFirstEntries(meta));
+	memcpy(PipeannRootAt(header, header->first_codes), buffer + skip, size);
+	pfree(buffer);
+}
+
 /* Read what a new root has. Codes come when they are wanted. */
 void
 PipeannCacheLoad(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	const PipeannLayout *l = &meta->layout;
 	PipeannCacheHeader *header = attachment->header;
-	char	   *base = (char *) header;
 
 	ReadRun(index, attachment, meta, PIPEANN_CODEBOOK, 0,
-			base + header->centroids, PipeannCodebookBytes(l));
+			PipeannRootAt(header, header->centroids), PipeannCodebookBytes(l));
 	ReadRun(index, attachment, meta, PIPEANN_CODEBOOK, PipeannHistogramsPage(l),
-			base + header->histograms, PipeannHistogramsBytes(l));
-	ReadRun(index, attachment, meta, PIPEANN_ENTRY, PipeannEntryPage(l),
-			base + header->entry_graph, PipeannEntryGraphBytes(l, meta->entry_count));
+			PipeannRootAt(header, header->histograms), PipeannHistogramsBytes(l));
+	ReadFirstEntries(index, attachment, meta);
 	if (attachment->outdated)
 		return;
 	if (header->halves != 0)
 		RoundCentroids(attachment);
-	CheckEntryGraph(index, meta, base + header->entry_graph);
 	PIPEANN_PAUSE("cache-load");
 	pg_atomic_init_u64(&header->applied, meta->changes);
 	pg_atomic_init_u64(&header->entry_graph_applied, meta->entry_changes);
 }
 
-/* Read the ids again: VACUUM has put live nodes in the places of dead ones. */
-static void
-ReadEntryIds(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+/* Pages of the entry graph that each scan reads until memory has all of it. */
+#define FILL_ENTRY_PAGES 8
+
+/* A backend has none larger than this (bytes) of its own. */
+#define MOST_OWN_ENTRIES (16 * 1024 * 1024)
+
+/* Get memory for the entry graph. False if there is none. */
+static bool
+MapEntryGraph(Relation index, PipeannAttachment *attachment, Size size)
 {
 	PipeannCacheHeader *header = attachment->header;
-	Size		size = mul_size(meta->entry_count, sizeof(uint32));
-	uint32	   *ids;
 
-	if (pg_atomic_read_u64(&header->entry_graph_applied) >= meta->entry_changes ||
-		meta->entry_count != attachment->model.codes.entry_count)
-		return;
-	ids = PipeannAlloc(size);
-	ReadRun(index, attachment, meta, PIPEANN_ENTRY, PipeannEntryPage(&meta->layout),
-			ids, size);
-	if (!attachment->outdated)
+	if (attachment->entry_graph != NULL)
+		return true;
+	if (attachment->entry == NULL)
 	{
-		CheckEntryIds(index, meta, ids);
-		memcpy((char *) header + header->entry_graph, ids, size);
-		pg_atomic_write_u64(&header->entry_graph_applied, meta->entry_changes);
+		if (size <= MOST_OWN_ENTRIES)
+			attachment->entry_graph = MemoryContextAlloc(attachment->context, size);
+		return size <= MOST_OWN_ENTRIES;
 	}
-	pfree(ids);
+	if (pg_atomic_read_u64(&header->entry_graph) == PIPEANN_NOWHERE)
+		pg_atomic_write_u64(&header->entry_graph,
+							TakeMemory(index, attachment, header->entry_pages));
+	if (pg_atomic_read_u64(&header->entry_graph) != PIPEANN_NOWHERE)
+		attachment->entry_graph = PipeannArenaAt(&pipeann_control->arena,
+												 pg_atomic_read_u64(&header->entry_graph));
+	return attachment->entry_graph != NULL;
+}
+
+/*
+ * Read some of the entry graph, or all of it, if there is memory for it. True if it is there;
+ * then attachment->entry_graph is set.
+ */
+bool
+PipeannCacheReadEntries(Relation index, PipeannAttachment *attachment,
+						const PipeannMeta *meta, bool all)
+{
+	PipeannCacheHeader *header = attachment->header;
+	Size		size = PipeannEntryGraphBytes(&meta->layout, meta->entry_count);
+	Size		done = pg_atomic_read_u64(&header->entry_bytes);
+	Size		length;
+
+	pg_read_barrier();
+	if (likely(done >= size && attachment->entry_graph != NULL))
+		return true;
+	if (all)
+		PipeannAttachmentLock(attachment);
+	else if (attachment->entry != NULL &&
+			 !LWLockConditionalAcquire(&attachment->entry->lock, LW_EXCLUSIVE))
+		return false;
+	done = pg_atomic_read_u64(&header->entry_bytes);
+	length = all ? size - done : Min(size - done, FILL_ENTRY_PAGES * PIPEANN_PAYLOAD);
+	if (MapEntryGraph(index, attachment, size) && length > 0)
+	{
+		ReadRun(index, attachment, meta, PIPEANN_ENTRY, PipeannEntryPage(&meta->layout) +
+				done / PIPEANN_PAYLOAD, attachment->entry_graph + done, length);
+		if (!attachment->outdated)
+		{
+			if (done < meta->entry_count * sizeof(uint32))
+				CheckEntryIds(index, meta, (uint32 *) (attachment->entry_graph + done),
+							  Min(length, meta->entry_count * sizeof(uint32) - done) / sizeof(uint32));
+			pg_write_barrier();
+			pg_atomic_write_u64(&header->entry_bytes, done + length);
+		}
+	}
+	PipeannAttachmentUnlock(attachment);
+	return attachment->entry_graph != NULL &&
+		pg_atomic_read_u64(&header->entry_bytes) >= size;
 }
 
 /* ---------- what is newer ---------- */
@@ -801,8 +849,8 @@ ReadChanges(PipeannPageLoader *pl, const PipeannMeta *meta, uint64 applied)
 }
 
 /*
- * Read what is newer than this cache: pages that are kept and have changed, and the entry
- * graph's ids. In turn.
+ * Read what is newer than this cache: pages that are kept and have changed, and the first
+ * entries; the entry graph comes again with scans. Alone.
  */
 void
 PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
@@ -815,5 +863,10 @@ PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment, const Pipea
 		ForgetPages(&pl);
 	else
 		ReadChanges(&pl, meta, applied);
-	ReadEntryIds(index, attachment, meta);
+	if (pg_atomic_read_u64(&attachment->header->entry_graph_applied) >= meta->entry_changes)
+		return;
+	/* VACUUM has put live nodes in the places of dead ones */
+	pg_atomic_write_u64(&attachment->header->entry_bytes, 0);
+	ReadFirstEntries(index, attachment, meta);
+	pg_atomic_write_u64(&attachment->header->entry_graph_applied, meta->entry_changes);
 }

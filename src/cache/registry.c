@@ -179,27 +179,6 @@ PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation)
 	LWLockRelease(&pipeann_control->lock);
 }
 
-/* A doomed entry without users, which from now on is the caller's alone; or NULL. */
-static PipeannCacheEntry *
-TakeDoomed(void)
-{
-	PipeannCacheEntry *found = NULL;
-
-	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	for (uint32 i = 0; i < pipeann_control->nentries && found == NULL; i++)
-	{
-		PipeannCacheEntry *entry = &pipeann_control->entries[i];
-
-		if (entry->state == PIPEANN_CACHE_ENTRY_DOOMED &&
-			pg_atomic_read_u32(&entry->refcount) == 0)
-			found = entry;
-	}
-	if (found != NULL)
-		found->state = PIPEANN_CACHE_ENTRY_GOING;
-	LWLockRelease(&pipeann_control->lock);
-	return found;
-}
-
 /* Give back a cache's memory; what of it cannot be mapped is lost. */
 static void
 GiveBack(PipeannCacheEntry *entry)
@@ -222,6 +201,9 @@ GiveBack(PipeannCacheEntry *entry)
 	map = pg_atomic_read_u64(&header->row_map);
 	if (map != PIPEANN_NOWHERE)
 		(void) PipeannArenaGive(arena, map, pg_atomic_read_u64(&header->row_map_pages));
+	if (pg_atomic_read_u64(&header->entry_graph) != PIPEANN_NOWHERE)
+		(void) PipeannArenaGive(arena, pg_atomic_read_u64(&header->entry_graph),
+								header->entry_pages);
 	(void) PipeannArenaGive(arena, entry->root, entry->root_pages);
 }
 
@@ -229,11 +211,23 @@ GiveBack(PipeannCacheEntry *entry)
 static bool
 Reap(void)
 {
-	PipeannCacheEntry *entry;
 	bool		any = false;
 
-	while ((entry = TakeDoomed()) != NULL)
+	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 	{
+		PipeannCacheEntry *entry = &pipeann_control->entries[i];
+		bool		mine;
+
+		if (*(volatile uint32 *) &entry->state != PIPEANN_CACHE_ENTRY_DOOMED)
+			continue;
+		LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
+		mine = entry->state == PIPEANN_CACHE_ENTRY_DOOMED &&
+			pg_atomic_read_u32(&entry->refcount) == 0;
+		if (mine)
+			entry->state = PIPEANN_CACHE_ENTRY_GOING;
+		LWLockRelease(&pipeann_control->lock);
+		if (!mine)
+			continue;
 		HOLD_INTERRUPTS();
 		GiveBack(entry);
 		LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
@@ -271,7 +265,7 @@ TakeReference(PipeannAttachment *attachment, PipeannCacheEntry *entry)
 static PipeannCacheEntry *
 FindOrTake(const PipeannAttachment *attachment)
 {
-	PipeannCacheEntry *entry = FindAlive(&attachment->key.locator);
+	PipeannCacheEntry *entry = FindAlive(&attachment->locator);
 
 	if (entry != NULL && entry->build_id == attachment->build_id)
 		return entry;
@@ -282,7 +276,7 @@ FindOrTake(const PipeannAttachment *attachment)
 		entry = &pipeann_control->entries[i];
 		if (entry->state != PIPEANN_CACHE_ENTRY_FREE)
 			continue;
-		entry->locator = attachment->key.locator;
+		entry->locator = attachment->locator;
 		entry->build_id = attachment->build_id;
 		entry->generation = ++pipeann_control->generations;
 		entry->state = PIPEANN_CACHE_ENTRY_READY;
@@ -608,25 +602,19 @@ PipeannRegistryGive(PipeannCacheEntry *entry, PipeannArenaPlace place, uint64 pa
 	pg_atomic_fetch_sub_u64(&entry->pages, pages);
 }
 
-/* After pipeann.shared_memory was made smaller: drop caches, unused ones first. */
+/* After pipeann.shared_memory was made smaller: caches that are too large together begin anew. */
 void
 PipeannRegistryShrink(void)
 {
-	uint64		left = 0;
-	PipeannCacheEntry *victim;
+	uint64		pages = 0;
 
-	(void) Reap();
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 		if (pipeann_control->entries[i].state == PIPEANN_CACHE_ENTRY_READY)
-			left += pg_atomic_read_u64(&pipeann_control->entries[i].pages);
-	while (left > PipeannArenaLimit(&pipeann_control->arena) &&
-		   ((victim = FindUnused(PG_INT64_MAX)) != NULL ||
-			(victim = FindFattest(NULL, 0)) != NULL))
-	{
-		left -= pg_atomic_read_u64(&victim->pages);
-		victim->state = PIPEANN_CACHE_ENTRY_DOOMED;
-	}
+			pages += pg_atomic_read_u64(&pipeann_control->entries[i].pages);
+	for (uint32 i = 0; i < pipeann_control->nentries && pages > PipeannArenaLimit(&pipeann_control->arena); i++)
+		if (pipeann_control->entries[i].state == PIPEANN_CACHE_ENTRY_READY)
+			pipeann_control->entries[i].state = PIPEANN_CACHE_ENTRY_DOOMED;
 	LWLockRelease(&pipeann_control->lock);
 	(void) Reap();
 }

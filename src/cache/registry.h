@@ -15,12 +15,75 @@
 #define PIPEANN_REGISTRY_H
 
 #include "cache/cache.h"
-#include "cache/arena.h"
 
 #include "lib/ilist.h"
+#include "port/atomics.h"
+#include "storage/dsm.h"
+#include "storage/lwlock.h"
+#include "utils/freepage.h"
 #include "utils/rel.h"
 
-#define PIPEANN_CONTROL_LAYOUT 10	/* count up with any change below */
+/*
+ * The shared memory for caches comes from segments: an arena in the server's own shared memory
+ * if the library is preloaded, and dynamic ones beyond it, up to pipeann.shared_memory in all.
+ * PostgreSQL's free page manager keeps each segment's pages.
+ */
+#define PIPEANN_MAX_SEGMENTS 64
+
+/* Changed under arena->lock. */
+typedef struct PipeannSegment
+{
+	uint64		serial;			/* tells segments with the same number apart; 0: none */
+	dsm_handle	handle;			/* of a dynamic one */
+	uint32		pages;			/* that may be given out */
+	uint32		used;			/* given out */
+} PipeannSegment;
+
+typedef struct PipeannArena
+{
+	LWLock		lock;
+	uint64		serials;
+	pg_atomic_uint64 limit;		/* pages that may be given out */
+	pg_atomic_uint64 used;		/* pages given out, of all segments */
+	PipeannSegment segments[PIPEANN_MAX_SEGMENTS];
+} PipeannArena;
+
+/* Where a run of pages begins: number of the segment and of its page, or this. */
+typedef uint64 PipeannArenaPlace;
+
+#define PIPEANN_NOWHERE UINT64CONST(0)
+
+static inline uint64
+PipeannArenaPages(Size size)
+{
+	return add_size(size, FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE;
+}
+
+/* Whether the first segment is the server's own memory. */
+static inline bool
+PipeannArenaIsPreloaded(const PipeannArena *arena)
+{
+	return arena->segments[0].serial != 0 &&
+		arena->segments[0].handle == DSM_HANDLE_INVALID;
+}
+
+/*
+ * Set the limit to pipeann.shared_memory. All backends share the value that was read last: one
+ * in a long statement has an older setting, by which it would drop the others' caches.
+ */
+static inline void
+PipeannArenaSetLimit(PipeannArena *arena, int megabytes)
+{
+	pg_atomic_write_u64(&arena->limit, (uint64) megabytes * (1024 * 1024 / FPM_PAGE_SIZE));
+}
+
+static inline uint64
+PipeannArenaLimit(PipeannArena *arena)
+{
+	return pg_atomic_read_u64(&arena->limit);
+}
+
+#define PIPEANN_CONTROL_LAYOUT 11	/* count up with any change below */
 
 /* Caches that there may be; without preloading the server has little memory for them. */
 #define PIPEANN_FEW_ENTRIES 128
@@ -93,6 +156,9 @@ typedef struct PipeannCacheHeader
 	pg_atomic_uint64 complete;	/* times that pages were given up << 32 | all
 								 * code pages below this are in memory */
 	pg_atomic_uint64 kept;		/* code pages in memory */
+	pg_atomic_uint64 entry_graph;	/* place of the entry graph in its form on
+									 * disk, or NOWHERE */
+	pg_atomic_uint64 entry_bytes;	/* of it that were read; used when all were */
 	pg_atomic_uint64 row_map;	/* place of the map of rows, or NOWHERE */
 	pg_atomic_uint64 row_map_pages;
 	uint32		stores[2];		/* times that codes which may be read began, and
@@ -100,28 +166,25 @@ typedef struct PipeannCacheHeader
 	uint32		ids;			/* that there are chunks[] and pages[] for: a
 								 * multiple of PIPEANN_CHUNK_NODES */
 	uint64		chunk_pages;	/* memory of a chunk */
+	uint64		entry_pages;	/* memory of the entry graph */
 	Size		seen;			/* PipeannSeenPages */
 	Size		centroids;
 	Size		halves;			/* of these in half precision, or 0 */
 	Size		histograms;		/* of attribute codes */
-	Size		entry_graph;	/* in its form on disk */
+	Size		first_ids;		/* of the first entries */
+	Size		first_codes;
 	Size		chunks;			/* pg_atomic_uint64[], places of chunks */
 	Size		pages;			/* pg_atomic_uint32[], states of code pages */
 } PipeannCacheHeader;
-
-typedef struct PipeannAttachmentKey
-{
-	PipeannLocator locator;
-	int			backend;		/* of a temporary relation */
-} PipeannAttachmentKey;
 
 /*
  * How this backend sees a cache, kept from scan to scan.
  */
 typedef struct PipeannAttachment
 {
-	PipeannAttachmentKey key;
 	Oid			relid;
+	PipeannLocator locator;
+	bool		temporary;
 	uint64		build_id;
 	int			refs;			/* caches in use */
 	bool		listed;			/* in the hash table */
@@ -134,9 +197,9 @@ typedef struct PipeannAttachment
 	TimestampTz no_row_map;		/* when there was none for a map of rows; or 0 */
 	PipeannCache model;			/* of what its users see; no part of it moves */
 	PipeannCacheHeader *header;
-	uint8	  **chunks;			/* [nchunks] NULL: not mapped yet, or not there */
-	uint32		nchunks;
+	uint8	  **chunks;			/* NULL: not mapped yet, or not there */
 	uint32		mapped;			/* chunks below this are mapped */
+	char	   *entry_graph;	/* mapped, or the backend's own; or NULL */
 	BufferAccessStrategy strategy;	/* to read pages that are kept */
 	Buffer	   *seen;			/* of each code page, where it was found sound; or
 								 * NULL */
@@ -189,6 +252,16 @@ PipeannAttachmentUnlock(PipeannAttachment *attachment)
 		LWLockRelease(&attachment->entry->lock);
 }
 
+/* arena.c */
+extern char pipeann_arena_error[]; /* the system's last refusal, or "" */
+extern Size PipeannArenaReserved(void);
+extern void PipeannArenaInit(PipeannArena *arena, int tranche_id);
+extern void PipeannArenaAddReserved(PipeannArena *arena, char *reserved, Size size, bool is_new);
+extern PipeannArenaPlace PipeannArenaTake(PipeannArena *arena, uint64 pages);
+extern bool PipeannArenaGive(PipeannArena *arena, PipeannArenaPlace place, uint64 pages);
+extern void PipeannArenaUnmapGone(PipeannArena *arena);
+extern char *PipeannArenaAt(PipeannArena *arena, PipeannArenaPlace place);
+
 /* registry.c */
 extern PipeannControl *pipeann_control; /* NULL: not yet, or not to be had */
 extern PipeannControl *PipeannControlGet(void);
@@ -204,7 +277,15 @@ extern void PipeannRegistryGive(PipeannCacheEntry *entry, PipeannArenaPlace plac
 extern void PipeannRegistryShrink(void);
 extern void PipeannReportNoRoom(const char *index);
 
+static inline uint32
+PipeannFirstEntries(const PipeannMeta *meta)
+{
+	return Min(meta->entry_count, PIPEANN_FIRST_ENTRIES);
+}
+
 /* load.c */
+extern bool PipeannCacheReadEntries(Relation index, PipeannAttachment *attachment,
+									const PipeannMeta *meta, bool all);
 extern void PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 							 const PipeannMeta *meta);
 extern void PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment,

@@ -147,6 +147,8 @@ TryLoad(PipeannIndexView *view)
 		if (view->cache == NULL)
 			return false;
 	}
+	if (view->all_entries && !PipeannCacheLoadEntries(view->index, view->cache, &view->meta))
+		return false;
 	view->codes = view->cache->codes;
 	return true;
 }

@@ -18,6 +18,7 @@ typedef struct PipeannIndexView
 	PipeannCache *cache;		/* NULL if the index has no codes */
 	uint64		build_id;		/* of the cache */
 	PipeannCodes codes;
+	bool		all_entries;	/* a refreshed view has the whole entry graph */
 } PipeannIndexView;
 
 /* Ids are below this. */

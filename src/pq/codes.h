@@ -56,7 +56,8 @@ typedef struct PipeannCodes
 	uint32		entry_count;
 	uint32		entry_degree;
 	const uint32 *entry_ids;	/* [entry_count] */
-	const uint16 *entry_nneighbors; /* [entry_count] */
+	const uint16 *entry_nneighbors; /* [entry_count]; NULL: memory has only the
+									 * first entries, without edges */
 	const uint32 *entry_neighbors;	/* [entry_count][entry_degree] */
 	const uint8 *entry_codes;	/* [entry_count][nsubvectors] */
 } PipeannCodes;

@@ -207,7 +207,7 @@ PipeannCurveOfOwn(PipeannTeam *team, Relation index)
 	PipeannTeamMeet(team);
 	PipeannOpenView(&view, index);
 	if (PipeannTeamLeads(team))
-		PipeannCacheLoadAll(view.cache);
+		PipeannCacheLoadAll(index, view.cache, &view.meta);
 	PipeannTeamMeet(team);
 	PipeannRefreshView(&view);
 	for (int i = team->member; i < OWN_QUERIES; i += team->members)

@@ -332,6 +332,22 @@ NeighborsOf(const PipeannCodes *codes, const EntryCandidate *item)
 	return codes->entry_neighbors + (Size) item->position * codes->entry_degree;
 }
 
+/* Of entries without edges all are looked at. */
+static void
+LookAtEntries(PipeannSearch *search, EntryList *list)
+{
+	uint32		positions[64];
+	uint32		n;
+
+	for (uint32 first = 0; first < search->codes->entry_count; first += n)
+	{
+		for (n = 0; n < lengthof(positions); n++)
+			positions[n] = first + n;
+		ScoreEntries(search, list, positions, n);
+	}
+	list->first_open = list->count;
+}
+
 /*
  * The entry graph's medoid stands first. The set of what was entered is kept with the
  * search, not with what runs it.
@@ -352,7 +368,10 @@ BeginEntryList(PipeannSearch *search, EntryList *list)
 		slots *= 2;
 	PipeannIdSetReset(&search->entered, slots, false);
 	PipeannMemoryLeave(former);
-	ScoreEntries(search, list, &start, 1);
+	if (search->codes->entry_nneighbors != NULL)
+		ScoreEntries(search, list, &start, 1);
+	else
+		LookAtEntries(search, list);
 }
 
 /*

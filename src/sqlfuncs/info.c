@@ -131,7 +131,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(MemoryBytes(&view));
 	values[n++] = Int64GetDatum((int64) codes);
 	values[n++] = Int64GetDatum(view.cache == NULL ? 0 :
-								(int64) Min(PipeannCacheCodesInMemory(index, meta), codes));
+								(int64) Min(PipeannCacheCodesInMemory(view.cache, meta), codes));
 	values[n++] = CStringGetTextDatum(PipeannIoInUse(&direct));
 	values[n++] = BoolGetDatum(direct);
 	values[n++] = Int64GetDatum((int64) RelationGetNumberOfBlocks(index) *

@@ -149,7 +149,7 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	room = Room(fcinfo);
 	PipeannOpenView(&view, index);
 	if (view.cache != NULL)
-		PipeannCacheLoadAll(view.cache);
+		PipeannCacheLoadAll(index, view.cache, &view.meta);
 	node_pages = view.meta.layout.node_pages;
 	ranking.layout = &view.meta.layout;
 	ranking.parts = PipeannOwnParts(&view.meta);

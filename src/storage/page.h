@@ -194,6 +194,12 @@ PipeannEntryGraphBytes(const PipeannLayout *l, uint32 count)
 	return add_size(PipeannEntryCodesOffset(count), mul_size(count, l->pq_bytes));
 }
 
+/*
+ * The first of these are spread over space, so that a search can begin among them while memory
+ * has no others.
+ */
+#define PIPEANN_FIRST_ENTRIES 4096
+
 /* In a run: the first page of the histograms of attribute codes, of the entry graph. */
 static inline uint32
 PipeannHistogramsPage(const PipeannLayout *l)

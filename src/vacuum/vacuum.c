@@ -789,6 +789,7 @@ Vacuum(PipeannVacuum *v)
 	{
 		uint32		old_ids = v->ids;
 
+		v->view.all_entries = true;
 		RepairEntryGraph(v);
 		PIPEANN_PAUSE("vacuum-cleaned");
 		/* wait for inserts that began before all dead nodes were dead */

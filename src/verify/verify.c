@@ -544,21 +544,27 @@ EntryGraphIsSame(const PipeannIndexView *view)
 				  codes->entry_ids, PipeannEntryGraphBytes(&view->meta.layout, codes->entry_count));
 }
 
-/* An entry of the entry graph that is no node, or INVALID_ID. */
+/* An entry of the entry graph that is no node, or has a neighbour that is none; or INVALID_ID. */
 static uint32
 FindNoNode(PipeannCheck *check)
 {
 	const PipeannCodes *codes = &check->view.codes;
 
 	for (uint32 i = 0; i < codes->entry_count; i++)
-		if (codes->entry_ids[i] < check->ids &&
-			!IsNodeNow(check, codes->entry_ids[i]))
+	{
+		bool		ok = codes->entry_nneighbors[i] <= PIPEANN_ENTRY_DEGREE;
+
+		for (int j = 0; ok && j < codes->entry_nneighbors[i]; j++)
+			ok = codes->entry_neighbors[(Size) i * PIPEANN_ENTRY_DEGREE + j] < codes->entry_count;
+		if (!ok || (codes->entry_ids[i] < check->ids &&
+					!IsNodeNow(check, codes->entry_ids[i])))
 			return codes->entry_ids[i];
+	}
 	return PIPEANN_INVALID_ID;
 }
 
 /*
- * Loading the cache has checked that ids and neighbours are in range. VACUUM
+ * Loading the cache has checked that ids are in range. VACUUM
  * may be replacing ids and freeing the former nodes, so an apparent error is
  * looked at again.
  */
@@ -568,13 +574,12 @@ CheckEntryGraph(PipeannCheck *check)
 	uint32		id = PIPEANN_INVALID_ID;
 	bool		same = false;
 
+	check->view.all_entries = true;
 	for (int i = 0; i <= ENTRY_TRIES; i++)
 	{
 		if (i > 0)
-		{
 			PipeannCheckPause();
-			PipeannCheckRefresh(check);
-		}
+		PipeannCheckRefresh(check);
 		same = EntryGraphIsSame(&check->view);
 		id = same ? FindNoNode(check) : PIPEANN_INVALID_ID;
 		if (same && id == PIPEANN_INVALID_ID)
@@ -583,7 +588,7 @@ CheckEntryGraph(PipeannCheck *check)
 	if (!same)
 		PipeannCheckReport(check, PIPEANN_INVALID_ID,
 						   "the entry graph in memory is not the one on pages");
-	PipeannCheckReport(check, id, "is in the entry graph but is not a node");
+	PipeannCheckReport(check, id, "is in the entry graph but is not a node, or has no such neighbors there");
 }
 
 /* Neighbour lists. */

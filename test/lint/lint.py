@@ -48,9 +48,9 @@ MOST_README_WORDS, MOST_WORDS = 900, 18000	# and of README.md with docs/ but for
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 45855,
-    "functions of pipeann.so that are not static": 475,
-    "headers of src/": 59,
+    "lines of src/*/*.[ch]": 45599,
+    "functions of pipeann.so that are not static": 472,
+    "headers of src/": 58,
     "words of src/README": 8996,
     "fields of PipeannSearch": 55,
     "fields of PipeannScan": 36,

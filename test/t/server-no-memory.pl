@@ -141,6 +141,17 @@ sub no_segments
 	my ($wrong, $failed, @places, @sessions) = (0, 0);
 
 	$session->rows('REINDEX INDEX items_v');
+	# the segment in which the former codes are goes
+	for my $change ('SET pipeann.shared_memory = 0', 'RESET pipeann.shared_memory')
+	{
+		$session->rows("ALTER SYSTEM $change");
+		$session->rows('SELECT pg_reload_conf()');
+		wait_until($change, sub { ($session->row('SHOW pipeann.shared_memory') eq '0') == ($change =~ /^SET/) });
+		next if $change =~ /^RESET/;
+		my $other = open_session($node);
+		$other->ask($search);
+		$other->close;
+	}
 	my @files = segment_files($node);
 	for my $i (0 .. 2)
 	{

@@ -130,6 +130,28 @@ FindsTheNearestByNode(void)
 			}
 }
 
+/* Where memory has entries without edges, few of them or all. */
+static void
+FindsTheNearestFromEntriesAlone(void)
+{
+	uint32		count = l2_index->codes.entry_count;
+	const uint16 *degrees = l2_index->codes.entry_nneighbors;
+
+	l2_index->codes.entry_nneighbors = NULL;
+	for (uint32 few = 10; few <= count; few += count - 10)
+		for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
+		{
+			double		recall;
+
+			l2_index->codes.entry_count = few;
+			recall = Recall(l2_index, PipeannPolicies[i], 100, 0, 50);
+			if (!CHECK(recall >= 0.99))
+				NOTE("%s, %u entries: recall %.3f", PipeannPolicies[i]->name, few, recall);
+		}
+	l2_index->codes.entry_nneighbors = degrees;
+	l2_index->codes.entry_count = count;
+}
+
 static void
 ScoresWhatItExploresInMemory(void)
 {
@@ -308,6 +330,7 @@ main(void)
 	l2_index = MakeIndex(6000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
 	UNIT_RUN(FindsTheNearest);
 	UNIT_RUN(FindsTheNearestByNode);
+	UNIT_RUN(FindsTheNearestFromEntriesAlone);
 	UNIT_RUN(ScoresWhatItExploresInMemory);
 	UNIT_RUN(ExploresTheLeastList);
 	UNIT_RUN(FindsWithoutItsIdeas);
