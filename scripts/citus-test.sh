@@ -85,7 +85,7 @@ same() {
 	for i in $(seq 1 20); do
 		vector=$(ask coordinator -c "SELECT v FROM source ORDER BY id OFFSET $((i * 997)) LIMIT 1")
 		want=$(ask coordinator -c "SELECT id FROM source ORDER BY v <-> '$vector' LIMIT 10")
-		got=$(ask coordinator -c "BEGIN; SET LOCAL citus.propagate_set_commands = 'local'; SET LOCAL pipeann.ef_search = 10000; SET LOCAL pipeann.disable = 'early_termination'; SET LOCAL enable_seqscan = off; SELECT id FROM items ORDER BY v <-> '$vector' LIMIT 10; COMMIT")
+		got=$(ask coordinator -c "BEGIN; SET LOCAL citus.propagate_set_commands = 'local'; SET LOCAL pipeann.ef_search = 10000; SET LOCAL enable_seqscan = off; SELECT id FROM items ORDER BY v <-> '$vector' LIMIT 10; COMMIT")
 		if [ -z "$want" ] || [ "$got" != "$want" ]; then
 			echo false
 			return

@@ -44,7 +44,6 @@
 #include "utils/selfuncs.h"
 #include "utils/spccache.h"
 #include "utils/syscache.h"
-#include "utils/varlena.h"
 #include "vacuum/vacuum.h"
 
 /* Index options (WITH), and those of filter columns. */
@@ -181,87 +180,7 @@ static const struct config_enum_entry io_method_values[] = {
 /* Settings that only comparisons need are hidden from users. */
 #define HIDDEN (GUC_NO_SHOW_ALL | GUC_EXPLAIN)
 
-/* Ideas of the search that can be switched off to measure their effect. */
-static const struct
-{
-	const char *name;
-	uint32		bit;
-}			ideas[] = {
-	{"read_per_step", PIPEANN_READ_PER_STEP},
-	{"dynamic_width", PIPEANN_DYNAMIC_WIDTH},
-	{"memory_first", PIPEANN_MEMORY_FIRST},
-	{"convergence_burst", PIPEANN_CONVERGENCE_BURST},
-	{"overflow_pool", PIPEANN_OVERFLOW_POOL},
-	{"entry_pages", PIPEANN_ENTRY_PAGES},
-	{"page_mates", PIPEANN_PAGE_MATES},
-	{"early_termination", PIPEANN_EARLY_TERMINATION},
-	{"node_hits", PIPEANN_NODE_HITS}
-};
-
-static char *disable;			/* the text of pipeann.disable */
-
-static void *
-SettingMemory(size_t size)
-{
-#if PG_VERSION_NUM >= 160000
-	return guc_malloc(LOG, size);
-#else
-	return malloc(size);
-#endif
-}
-
-/* The bit of the idea of this name; or 0, with a hint that lists the ideas. */
-static uint32
-IdeaBit(const char *name)
-{
-	StringInfoData names;
-
-	initStringInfo(&names);
-	for (size_t i = 0; i < lengthof(ideas); i++)
-	{
-		if (strcmp(ideas[i].name, name) == 0)
-			return ideas[i].bit;
-		appendStringInfo(&names, "%s%s", i == 0 ? "" : ", ", ideas[i].name);
-	}
-	GUC_check_errdetail("There is no idea \"%s\".", name);
-	GUC_check_errhint("Available values: %s.", names.data);
-	return 0;
-}
-
-static bool
-CheckDisable(char **value, void **extra, GucSource source)
-{
-	List	   *names;
-	ListCell   *cell;
-	uint32		bits = 0;
-
-	if (!SplitIdentifierString(pstrdup(*value), ',', &names))
-	{
-		GUC_check_errdetail("List syntax is invalid.");
-		return false;
-	}
-	foreach(cell, names)
-	{
-		uint32		bit = IdeaBit(lfirst(cell));
-
-		if (bit == 0)
-			return false;
-		bits |= bit;
-	}
-	*extra = SettingMemory(sizeof(bits));
-	if (*extra == NULL)
-		return false;
-	memcpy(*extra, &bits, sizeof(bits));
-	return true;
-}
-
-static void
-AssignDisable(const char *value, void *extra)
-{
-	memcpy(&pipeann_disabled, extra, sizeof(pipeann_disabled));
-}
-
-/* Settings for comparisons: a search's policy, and ideas switched off. */
+/* Settings for comparisons. */
 static void
 InitComparisonSettings(void)
 {
@@ -287,12 +206,6 @@ InitComparisonSettings(void)
 							&pipeann_pipeline_width, 0, 0,
 							PIPEANN_MAX_IN_FLIGHT, PGC_USERSET, HIDDEN,
 							NULL, NULL, NULL);
-	DefineCustomStringVariable("pipeann.disable",
-							   "Ideas that a search does without.",
-							   "A list of ideas behind the search modes, for comparisons without them.",
-							   &disable, "", PGC_USERSET,
-							   GUC_LIST_INPUT | HIDDEN,
-							   CheckDisable, AssignDisable, NULL);
 }
 
 static void

@@ -76,7 +76,7 @@ PipeannLinkSearch(const PipeannIndexView *view, const PipeannLayout *near,
 
 	exact |= view->cache == NULL;
 	params.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE];
-	params.disabled = PipeannListsExchange(view) ? 0 : PIPEANN_NODE_HITS;
+	params.by_page = !PipeannListsExchange(view);
 	params.near_pages = PipeannHasBytes(view) ? 0 : PIPEANN_NEAR_PAGES;
 	params.max_pages = PG_INT32_MAX;
 	PipeannSearchBegin(search, near, exact ? NULL : &view->codes, source, query, &params);

@@ -74,7 +74,6 @@ PipeannScanParams(const PipeannMeta *meta, double rows)
 
 	params.policy = PipeannPolicies[pipeann_search_mode];
 	params.width = pipeann_pipeline_width;
-	params.disabled = pipeann_disabled;
 	if (!aims || rows <= PIPEANN_EARLY_RESULTS)
 		return params;
 	params.may_end_early = false;

@@ -36,8 +36,6 @@ extern int	pipeann_part;		/* that this server keeps in memory, or 0 */
 
 #define PIPEANN_MAX_PREFETCH 256	/* largest pipeann.prefetch_rows */
 
-extern uint32 pipeann_disabled; /* ideas switched off (search/search.h) */
-
 /*
  * Scans of several indexes for the nearest rows of one query, asked one after the other.
  * What is wanted of each comes nearer with the rows of the others.

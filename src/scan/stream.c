@@ -46,7 +46,6 @@ int			pipeann_pipeline_width;
 int			pipeann_prefetch_rows;
 int			pipeann_parts;
 int			pipeann_part;
-uint32		pipeann_disabled;
 
 /*
  * Prefetching the table pages of the rows that a scan returns next.

@@ -220,7 +220,6 @@ Begin(PipeannSearch *search)
 
 	search->scans_codes = search->code_scan_begun = true;
 	search->counters->code_scans++;
-	search->params.disabled |= PIPEANN_PAGE_MATES;
 	order->last.dist = -INFINITY;
 	order->last.id = 0;
 	order->unordered = false;
@@ -318,7 +317,7 @@ HorizonOfScan(const PipeannSearch *search)
 	const PipeannSample *errors = &search->code_scan_errors;
 
 	return !search->params.one_of_several || !search->params.has_horizon ||
-		!PipeannIsOn(search, PIPEANN_EARLY_TERMINATION) || errors->n < FEWEST_ERRORS ? INFINITY :
+		PipeannListsAll(search) || errors->n < FEWEST_ERRORS ? INFINITY :
 		search->params.horizon +
 		PipeannSampleBound(errors, PipeannScansSparse(search) ? SPARSE_DEVIATIONS :
 						   SURE_DEVIATIONS);
@@ -391,8 +390,7 @@ PipeannRunCodeScan(PipeannSearch *search)
 		Begin(search);
 	search->termination.on = false;
 	if (!search->started && search->params.may_end_early &&
-		!PipeannScansSparse(search) &&
-		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION))
+		!PipeannListsAll(search) && !PipeannScansSparse(search))
 	{
 		PipeannTerminationInit(&search->termination, PIPEANN_L2,
 							   search->params.ef);

@@ -413,8 +413,7 @@ FillPool(PipeannSearch *search, const EntryList *list, int count)
 		n = PipeannBatchAdd(search, n, &id, 1);
 	}
 	PipeannBatchToPool(search, n);
-	search->nentry_pages = PipeannIsOn(search, PIPEANN_ENTRY_PAGES) ?
-		count : 0;
+	search->nentry_pages = count;
 }
 
 /*
@@ -434,9 +433,8 @@ AddEntryPoints(PipeannSearch *search)
 	search->has_begun = true;
 	PipeannMakeTable(search);
 	BeginEntryList(search, &list);
-	/* without node hits no step depends on which pages are in memory */
-	SearchEntryGraph(search, &list, PipeannIsOn(search, PIPEANN_NODE_HITS) && !passes_on ?
-					 list.length / PART_IN_MEMORY : list.length);
+	SearchEntryGraph(search, &list, search->params.by_page || passes_on ? list.length :
+					 list.length / PART_IN_MEMORY);
 	if (filter != NULL)
 	{
 		int			passing = 0;
@@ -581,7 +579,7 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	if (PipeannIsRounded(layout))
 		PipeannBoundsInit(&search->bounds, layout, query);
 	if (layout->slots_per_page > PIPEANN_MASKED_SLOTS)
-		search->params.disabled |= PIPEANN_NODE_HITS;
+		search->params.by_page = true;
 	if (params->width > 0)
 		source->max_in_flight = Min(source->max_in_flight, params->width);
 	ChooseFilterStrategy(search);

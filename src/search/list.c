@@ -136,8 +136,8 @@ LengthInMemory(const PipeannSearch *search)
 	int			list = PipeannListToExplore(search);
 	int			mates = Min(search->layout->slots_per_page - 1, MOST_MATES);
 
-	return PipeannIsOn(search, PIPEANN_NODE_HITS) ?
-		list + (int) ((int64) list * mates / (6 * MOST_MATES)) : list;
+	return search->params.by_page ? list :
+		list + (int) ((int64) list * mates / (6 * MOST_MATES));
 }
 
 /*
@@ -256,8 +256,7 @@ PipeannListBegin(PipeannSearch *search)
 	int			ef = search->params.ef;
 
 	PipeannTerminationInit(&search->termination, search->layout->metric, ef);
-	search->termination.on &= search->params.may_end_early &&
-		PipeannIsOn(search, PIPEANN_EARLY_TERMINATION);
+	search->termination.on &= search->params.may_end_early && !PipeannListsAll(search);
 	PipeannPoolReset(&search->pool, LengthInMemory(search));
 	SetHead(search, LengthInMemory(search));
 	search->pool.least = LeastOf(ef);
@@ -274,7 +273,7 @@ CapacityFor(const PipeannSearch *search, int length)
 	int			wanted = search->termination.on ?
 		Min(length, 2 * PipeannListEf(search)) : length;
 
-	return search->reads > 0 && PipeannIsOn(search, PIPEANN_OVERFLOW_POOL) ?
+	return search->reads > 0 ?
 		Max(length, (int) (wanted * search->params.policy->overflow)) : length;
 }
 

@@ -361,7 +361,7 @@ HoldFrame(PipeannSearch *search, uint32 at, PipeannFrame *frame, float dist)
 static int
 WantedSlot(const PipeannSearch *search, uint32 id)
 {
-	return PipeannIsOn(search, PIPEANN_NODE_HITS) && search->reads == 0 ?
+	return !search->params.by_page && search->reads == 0 ?
 		(int) PipeannIdSlot(search->layout, id) : PIPEANN_ALL_SLOTS;
 }
 
@@ -467,7 +467,7 @@ PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 		search->reads_wasted += pool->count >= pool->length &&
 			!(ref->dist <= pool->items[pool->length - 1].dist);
 	}
-	if (ref->by_node && !PipeannIsOn(search, PIPEANN_NODE_HITS))
+	if (ref->by_node && search->params.by_page)
 	{
 		ScoreWholePage(search, at);
 		return;
@@ -544,7 +544,7 @@ PipeannGetSlot(PipeannSearch *search, PipeannPageRef *ref, uint32 slot)
 static void
 ScoreWholePages(PipeannSearch *search)
 {
-	search->params.disabled |= PIPEANN_NODE_HITS;
+	search->params.by_page = true;
 	for (uint32 i = 0; i < search->nrefs; i++)
 	{
 		const PipeannPageRef *ref = &search->refs[i];
@@ -716,7 +716,7 @@ PipeannTrimPages(PipeannSearch *search, uint32 room)
 static void
 ScoreReleasedPages(PipeannSearch *search)
 {
-	if (PipeannIsOn(search, PIPEANN_NODE_HITS))
+	if (!search->params.by_page)
 		return;
 	for (uint32 i = 0; i < search->nrefs; i++)
 	{
@@ -755,7 +755,7 @@ PipeannScoreRest(PipeannSearch *search)
 {
 	if (search->params.near_pages > 0)
 		ScoreNearPages(search);
-	else if (PipeannIsOn(search, PIPEANN_NODE_HITS) &&
+	else if (!search->params.by_page &&
 		search->errors.n >= FEWEST_KNOWN &&
 		Spread(&search->errors) > DOUBT * DOUBT * Spread(&search->distances))
 		ScoreWholePages(search);

@@ -57,13 +57,13 @@ PipeannIsWanted(const PipeannSearch *search, uint32 id,
 }
 
 /*
- * Whether the nodes of pages at hand are candidates. They are only once
+ * Whether the nodes of pages at hand are candidates of a walk. They are only once
  * something was read, since what they save is reads.
  */
 static inline bool
 PipeannWantsPageMates(const PipeannSearch *search)
 {
-	return search->reads > 0 && PipeannIsOn(search, PIPEANN_PAGE_MATES);
+	return search->reads > 0 && !search->code_scan_begun;
 }
 
 /* The exact distance of a node by what its slot has. */

@@ -4,8 +4,6 @@
  */
 #include "search/pages.h"
 
-#include <limits.h>
-
 #include "base/id_set.h"
 #include "search/list.h"
 
@@ -263,9 +261,7 @@ ChooseResident(PipeannSearch *search, int width)
 static void
 ChooseApproaching(PipeannSearch *search, int width)
 {
-	if (!PipeannIsOn(search, PIPEANN_MEMORY_FIRST))
-		ChooseNearest(search, BEAM, width);
-	else if (search->policy.passed_over != PIPEANN_INVALID_ID &&
+	if (search->policy.passed_over != PIPEANN_INVALID_ID &&
 			 IsStillNear(search, search->policy.passed_over, width))
 	{
 		ChooseNearest(search, BEAM, width);
@@ -305,10 +301,8 @@ Choose(PipeannSearch *search)
 		ChooseNearest(search, BEAM, Min(NEAR_WIDTH, width));
 	else if (!search->policy.converging)
 		ChooseApproaching(search, width);
-	else if (PipeannIsOn(search, PIPEANN_CONVERGENCE_BURST))
-		ChooseConverging(search, width);
 	else
-		ChooseNearest(search, BEAM, width);
+		ChooseConverging(search, width);
 	PipeannStartReads(search);
 }
 
@@ -376,11 +370,6 @@ RunLookAhead(PipeannSearch *search)
  * nearest candidates are read and as long as at most a tenth of the reads was
  * wasted (4.2.3). Unlike the paper's program it waits in the kernel when
  * there is nothing to do: other backends want the processor.
- *
- * The last two can be left out (5.5): without the dynamic width the pipe is as
- * wide as a beam, and without a read per step all of it is filled at once.
- * (Without pipelining, the first of the paper's three steps, this would be
- * best-first search.)
  */
 
 #define FIRST_WIDTH 4
@@ -404,8 +393,7 @@ Arrive(PipeannSearch *search, PipeannFrame *frame, int max_width)
 	PipeannNotePage(search, frame);
 	policy->converged_at = Max(policy->converged_at,
 							   PipeannPoolFirstUnread(&search->pool));
-	if (PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) &&
-		policy->converged_at >= CONVERGED && policy->width < max_width &&
+	if (policy->converged_at >= CONVERGED && policy->width < max_width &&
 		search->reads_wasted <= MAX_WASTE * search->reads_in)
 		policy->width++;
 }
@@ -425,27 +413,18 @@ Collect(PipeannSearch *search, int max_width)
 	return any;
 }
 
-/*
- * Issue the best unread candidate's read if the pipe has room, or as many as it has
- * room for; returns how many.
- */
+/* Issue the best unread candidate's read if the pipe has room; returns how many. */
 static int
 Issue(PipeannSearch *search)
 {
-	int			most = PipeannIsOn(search, PIPEANN_READ_PER_STEP) ? 1 : INT_MAX;
-	int			issued = 0;
+	int			next = PipeannPoolFirstUnread(&search->pool);
 
-	for (; issued < most; issued++)
-	{
-		int			next = PipeannPoolFirstUnread(&search->pool);
-
-		if (!PipeannPoolWants(&search->pool, next) ||
-			search->source->in_flight >= search->policy.width ||
-			PipeannHoldsTooMany(search))
-			break;
-		PipeannRequestPage(search, next);
-	}
-	return issued;
+	if (!PipeannPoolWants(&search->pool, next) ||
+		search->source->in_flight >= search->policy.width ||
+		PipeannHoldsTooMany(search))
+		return 0;
+	PipeannRequestPage(search, next);
+	return 1;
 }
 
 /*
@@ -475,9 +454,7 @@ RunPipe(PipeannSearch *search)
 	int			queued = 0;
 
 	if (search->policy.width == 0)
-		search->policy.width =
-			Min(PipeannIsOn(search, PIPEANN_DYNAMIC_WIDTH) ? FIRST_WIDTH :
-				PipeannWidth(search, BEAM_WIDTH), max_width);
+		search->policy.width = Min(FIRST_WIDTH, max_width);
 	while (PipeannPoolIsOpen(&search->pool))
 	{
 		int			issued;

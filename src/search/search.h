@@ -19,23 +19,6 @@
 
 typedef struct PipeannSearch PipeannSearch;
 
-/*
- * Ideas that a search can do without, so that each can be measured alone.
- */
-#define PIPEANN_READ_PER_STEP		0x01	/* pipe: a read for each node explored
-											 * (PipeANN 4.3) */
-#define PIPEANN_DYNAMIC_WIDTH		0x02	/* pipe: PipeANN 4.2.3 */
-#define PIPEANN_MEMORY_FIRST		0x04	/* look_ahead: approach phase (LAANN 4) */
-#define PIPEANN_CONVERGENCE_BURST	0x08	/* look_ahead: wide when converging */
-#define PIPEANN_OVERFLOW_POOL		0x10	/* look_ahead: more to do in waiting time */
-#define PIPEANN_ENTRY_PAGES			0x20	/* page-mates of entry points are
-											 * candidates once something is read */
-#define PIPEANN_PAGE_MATES			0x40	/* so are those of all pages read */
-#define PIPEANN_EARLY_TERMINATION	0x80	/* pool.h */
-#define PIPEANN_NODE_HITS			0x100	/* pages.c */
-
-#define PIPEANN_ALL_IDEAS			0x1FF
-
 /* What decides what a search reads when. */
 typedef struct PipeannPolicy
 {
@@ -91,7 +74,7 @@ typedef struct PipeannSearchParams
 	int			near_pages;		/* all nodes on the pages of this many of the nearest are
 								 * results, in place of those on all pages where codes
 								 * are in doubt; 0: as usual */
-	bool		may_end_early;
+	bool		may_end_early;	/* unless the list has room for all nodes */
 	bool		has_horizon;	/* nothing is wanted that is farther than this, an
 								 * order key; */
 	float		horizon;
@@ -99,7 +82,7 @@ typedef struct PipeannSearchParams
 								 * what is there by codes alone is not looked for */
 	bool		by_codes;		/* of sparse vectors: goes through codes, not the graph */
 	int			width;			/* most reads in flight; 0: the policy's own */
-	uint32		disabled;		/* ideas that it does without */
+	bool		by_page;		/* the nodes of whole pages are scored (pages.c) */
 	uint32		max_pages;		/* at hand or on their way at a time, but for
 								 * a few that a round cannot do without */
 	PipeannOutOfLineDistance out_of_line_distance;

@@ -180,10 +180,11 @@ PipeannScansSparse(const PipeannSearch *search)
 	return search->params.by_codes && PipeannIsSparse(search->layout->storage);
 }
 
+/* Whether its list has room for all nodes: then none is left out that could be one of the nearest. */
 static inline bool
-PipeannIsOn(const PipeannSearch *search, uint32 idea)
+PipeannListsAll(const PipeannSearch *search)
 {
-	return (search->params.disabled & idea) == 0;
+	return (uint32) search->params.ef >= search->codes->ncodes;
 }
 
 #endif							/* PIPEANN_SEARCH_STATE_H */

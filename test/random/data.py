@@ -64,7 +64,7 @@ BEGIN
 	FOREACH name IN ARRAY '{rq_1,rq_2}'::text[] LOOP
 		EXECUTE format('CREATE SERVER %I FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host %L, port %L, dbname %L, extensions ''vector'', options %L)',
 			name, split_part(current_setting('unix_socket_directories'), ',', 1), current_setting('port'), current_database(),
-			'-c pipeann.ef_search=10000 -c pipeann.max_scan_tuples=2147483647 -c pipeann.disable=early_termination -c search_path=q,rq,public');
+			'-c pipeann.ef_search=10000 -c pipeann.max_scan_tuples=2147483647 -c search_path=q,rq,public');
 		EXECUTE format('CREATE USER MAPPING FOR CURRENT_USER SERVER %I', name);
 		EXECUTE format('CREATE USER MAPPING FOR PUBLIC SERVER %I OPTIONS (user %L, password_required ''false'')', name, CURRENT_USER);
 	END LOOP;

@@ -134,7 +134,7 @@ TRUTH = ["SET LOCAL enable_indexscan = off", "SET LOCAL enable_indexonlyscan = o
          "SET LOCAL pipeann.rewrite_plans = off"]
 
 EXHAUSTIVE = ["SET LOCAL pipeann.ef_search = 10000", "SET LOCAL pipeann.max_scan_tuples = 2147483647",
-              "SET LOCAL pipeann.iterative_scan = strict_order", "SET LOCAL pipeann.disable = early_termination"]
+              "SET LOCAL pipeann.iterative_scan = strict_order"]
 
 
 # What is switched off at times. Without the second, a large join asks for the rows of a limit again and

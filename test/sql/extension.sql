@@ -163,7 +163,6 @@ SET pipeann.scan_mem_multiplier = 1001;
 -- for comparisons, and in no list
 SHOW pipeann.search_mode;
 SHOW pipeann.pipeline_width;
-SHOW pipeann.disable;
 SET pipeann.search_mode = 'greedy';
 SET pipeann.pipeline_width = -1;
 SET pipeann.io_method = 'aio';
@@ -186,13 +185,6 @@ SET jit = on;
 EXPLAIN (COSTS OFF, SETTINGS) SELECT 1;
 RESET jit;
 RESET pipeann.ef_search;
-SET pipeann.disable = page_mates, Node_Hits;
-SHOW pipeann.disable;
-SET pipeann.disable = page_mates, patience;
-SET pipeann.disable = 'page_mates,';
-SHOW pipeann.disable;
-SET pipeann.disable = '';
-RESET pipeann.disable;
 
 -- objects of the same names in front of pgvector's are not taken for them
 BEGIN;

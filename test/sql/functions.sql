@@ -99,10 +99,6 @@ SELECT page_hits + page_reads AS pages, page_reads >= 5 AS reads FROM pipeann_la
 SELECT :'reads' AS reads;
 SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 11) s;
 SELECT page_hits + page_reads > :pages AS more_than_for_one_row FROM pipeann_last_search();
-SET pipeann.disable = early_termination;
-SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1;
-SELECT page_hits + page_reads > :pages AS more_than_for_one_row FROM pipeann_last_search();
-RESET pipeann.disable;
 -- also when it must not go on after its list
 SET pipeann.iterative_scan = off;
 SELECT count(*) >= 100 AS whole_list FROM (SELECT id FROM t ORDER BY val <-> :'query' LIMIT 1000) s;

@@ -111,11 +111,9 @@ INSERT INTO close_by SELECT i, CASE WHEN i <= 5000 THEN ARRAY[100 + sin(i) / 3, 
 CREATE INDEX close_by_v ON close_by USING pipeann (v vector_cosine_ops) INCLUDE (id) WITH (storage = float2);
 VACUUM ANALYZE close_by;
 SET pipeann.ef_search = 10000;
-SET pipeann.disable = early_termination;
 EXPLAIN (COSTS OFF) SELECT id FROM close_by ORDER BY v <=> '[100,50,-70,30]' LIMIT 5000;
 SELECT count(*) FILTER (WHERE id <= 5000) FROM (SELECT id FROM close_by ORDER BY v <=> '[100,50,-70,30]' LIMIT 5000) s;
 RESET pipeann.ef_search;
-RESET pipeann.disable;
 -- what was held back is still the row that it was
 SELECT count(*), count(DISTINCT c.id) FROM (SELECT id, ctid AS place FROM close_by ORDER BY v <=> '[100,50,-70,30]' LIMIT 50) s JOIN close_by c ON c.ctid = s.place AND c.id = s.id;
 SELECT count(*) FROM (SELECT id FROM close_by ORDER BY v <=> '[100,50,-70,30]' LIMIT 50 FOR UPDATE) s;

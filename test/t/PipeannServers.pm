@@ -115,7 +115,7 @@ sub baton
 	my $session = session($node);
 
 	$session->rows("SET pipeann.search_mode = baton; SET pipeann_servers.part_servers = '$servers'; SET pipeann_servers.part_timeout = '5s'; $Pipeann::BY_INDEX");
-	$session->rows($options{settings} // "SET pipeann.ef_search = 200; $Pipeann::TO_THE_END");
+	$session->rows($options{settings} // "$Pipeann::TO_THE_END");
 	return $session;
 }
 

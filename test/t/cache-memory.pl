@@ -16,7 +16,7 @@ my $vectors = images(10000, 7);
 my @queries = map { $vectors->[ $_ * 499 ] } 0 .. 14;
 
 # Answers are to be the exact ones.
-my $exact = "SET pipeann.ef_search = 400; $Pipeann::TO_THE_END";
+my $exact = "$Pipeann::TO_THE_END";
 
 # Share of right answers of each session must be 1.
 sub all_right

@@ -33,7 +33,7 @@ sub open_session
 	my $session = session($node);
 
 	# many reads, for one of them to fail, and answers that are to be the exact ones
-	$session->rows("SET pipeann.ef_search = 300; $Pipeann::TO_THE_END; SET pipeann.io_method = $method");
+	$session->rows("$Pipeann::TO_THE_END; SET pipeann.io_method = $method");
 	return $session;
 }
 

@@ -169,7 +169,7 @@ unlike(join("\n", $here->rows("EXPLAIN (COSTS OFF) $of_more")), qr/PipeannBitmap
 $primary->append_conf('postgresql.conf', 'maintenance_work_mem = 64MB');
 $primary->reload;
 wait_until('the setting is there', sub { return $here->row('SHOW maintenance_work_mem') eq '64MB' });
-$here->rows("SET random_page_cost = 1000; SET enable_sort = off; SET pipeann.ef_search = 4000; $Pipeann::TO_THE_END");
+$here->rows("SET random_page_cost = 1000; SET enable_sort = off; $Pipeann::TO_THE_END");
 for my $condition ('r < 80', 'r < 80 AND id % 7 = 0')
 {
 	my $of_many = "SELECT v <-> '$queries[4]' AS d FROM more WHERE $condition ORDER BY d LIMIT 50";

@@ -122,7 +122,7 @@ same('two distances', 'SELECT id FROM (SELECT id, v <-> ' . vector() . " AS d, v
 $session->rows('CREATE TABLE halves (id int, c int, v vector(4)) PARTITION BY HASH (id)');
 $session->rows("CREATE TABLE halves_$_ PARTITION OF halves FOR VALUES WITH (MODULUS 3, REMAINDER $_)") for 0 .. 2;
 $session->rows('INSERT INTO halves SELECT i, i % 10, ARRAY[' . join(', ', map { "1000 + hashint4extended(i, $_) % 40000 / 10000.0" } 1 .. 4) . ']::vector FROM generate_series(1, 15000) i');
-$session->rows('RESET pipeann.disable; SET pipeann.max_scan_tuples = 1000000; SET jit = off');
+$session->rows('RESET pipeann.ef_search; SET pipeann.max_scan_tuples = 1000000; SET jit = off');
 for my $index ('(v vector_l2_ops)', '(v vector_l2_ops) INCLUDE (c)')
 {
 	$session->rows("DROP INDEX IF EXISTS halves_v; CREATE INDEX halves_v ON halves USING pipeann $index WITH (storage = float2); VACUUM ANALYZE halves");

@@ -53,7 +53,7 @@ $session->rows('CREATE TABLE items (id int, v vector(49)) PARTITION BY HASH (id)
 for (0 .. 1)
 {
 	$session->rows("CREATE TABLE part_$_ (id int, v vector(49)); INSERT INTO part_$_ SELECT * FROM source WHERE id % 2 = $_; CREATE INDEX ON part_$_ USING pipeann (v vector_l2_ops)");
-	add_server($session, "s$_", $node, "options '-c pipeann.ef_search=400 -c pipeann.disable=early_termination'");
+	add_server($session, "s$_", $node, "options '-c pipeann.ef_search=10000'");
 	$session->rows("CREATE FOREIGN TABLE items_$_ PARTITION OF items FOR VALUES WITH (MODULUS 2, REMAINDER $_) SERVER s$_ OPTIONS (table_name 'part_$_')");
 }
 my @exact = $session->rows($query =~ s/items/source/r);

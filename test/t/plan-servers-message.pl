@@ -21,7 +21,7 @@ my @far = map { make_node("far$_", conf => 'log_statement = all') } 1, 2;
 my $settings = 'SET enable_sort = on; SET enable_seqscan = on';
 my $session = session($front, settings => $settings);
 
-add_server($session, "s$_", $far[ $_ - 1 ], "options '-c pipeann.ef_search=5000 -c pipeann.disable=early_termination'") for 1, 2;
+add_server($session, "s$_", $far[ $_ - 1 ], "options '-c pipeann.ef_search=5000'") for 1, 2;
 $session->rows("CREATE TABLE items ($columns) PARTITION BY HASH (id)");
 add_far($session, 'items', "items_$_", "FOR VALUES WITH (MODULUS 2, REMAINDER $_)", 's' . ($_ + 1), $far[$_], $columns) for 0, 1;
 create_items($front, 'source', $vectors, index => '');

@@ -16,9 +16,9 @@ my $columns = 'id int, category int, title text, v vector(49)';
 my $vectors = images(6000, 7);
 my $front = make_front('front');
 my @far = map { make_node("far$_") } 1 .. 2;
-my $session = session($front, settings => "SET enable_sort = on; SET enable_seqscan = on; SET pipeann.ef_search = 5000; $Pipeann::TO_THE_END");
+my $session = session($front, settings => "SET enable_sort = on; SET enable_seqscan = on; $Pipeann::TO_THE_END");
 
-add_server($session, "s$_", $far[ $_ - 1 ], "options '-c pipeann.ef_search=5000 -c pipeann.disable=early_termination'") for 1, 2;
+add_server($session, "s$_", $far[ $_ - 1 ], "options '-c pipeann.ef_search=5000'") for 1, 2;
 create_items($front, 'source', $vectors, index => '');
 $session->rows("CREATE TABLE whole ($columns)");
 $session->rows("INSERT INTO whole SELECT id, id % 10, 'title ' || id, v FROM source");

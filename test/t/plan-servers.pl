@@ -23,7 +23,7 @@ my $settings = 'SET enable_sort = on; SET enable_seqscan = on';
 my $session = session($front, settings => $settings);
 
 # The servers search to the end of lists that hold all their rows.
-add_server($session, $servers[$_], $far[$_], "options '-c pipeann.ef_search=5000 -c pipeann.disable=early_termination'") for 0 .. 2;
+add_server($session, $servers[$_], $far[$_], "options '-c pipeann.ef_search=5000'") for 0 .. 2;
 
 $session->rows("CREATE TABLE items ($columns) PARTITION BY HASH (id)");
 add_far($session, 'items', "items_$_", "FOR VALUES WITH (MODULUS 3, REMAINDER $_)", $servers[$_], $far[$_], $columns) for 0 .. 2;

@@ -29,7 +29,7 @@ my $node = make_node('reindex', init => { allows_streaming => 1 }, preload => 0,
 $node->safe_psql('postgres', 'CREATE DATABASE closed');
 $node->safe_psql('closed', "SET client_min_messages = warning; CREATE EXTENSION pipeann CASCADE; UPDATE pg_proc SET probin = '$library' WHERE probin = '\$libdir/pipeann'");
 use_library($node, $library);
-my $session = session($node, settings => "SET pipeann.ef_search = 1000; $Pipeann::TO_THE_END", timeout => 300);
+my $session = session($node, settings => "$Pipeann::TO_THE_END", timeout => 300);
 my $locker = session($node);
 
 sub vectors { my ($from, $to) = @_; return "SELECT i, ARRAY(SELECT (hashint8(i * 8 + j) & 1023) FROM generate_series(1::int8, 8) j)::vector FROM generate_series($from\::int8, $to) i"; }

@@ -25,7 +25,7 @@ $node->safe_psql('postgres', 'CREATE TABLE items (LIKE source INCLUDING ALL); IN
 my $session = session($node);
 my $other = session($node);
 # answers are to be the exact ones
-$_->rows("SET pipeann.ef_search = 400; $Pipeann::TO_THE_END") for $session, $other;
+$_->rows("$Pipeann::TO_THE_END") for $session, $other;
 
 sub true_answer { my ($table, $query, $limit) = @_; return [ exact_answer($other, $table, $query, $limit) ]; }
 

@@ -25,7 +25,7 @@ chmod 0644, $rows_file;
 my ($node, $session, $other);
 
 # Answers are to be the exact ones.
-sub prepare { my ($new) = @_; $new->rows("SET pipeann.ef_search = 300; $Pipeann::TO_THE_END"); return $new; }
+sub prepare { my ($new) = @_; $new->rows("$Pipeann::TO_THE_END"); return $new; }
 
 sub search { my ($query) = @_; return "SELECT id, v <-> '$query' FROM items ORDER BY v <-> '$query' LIMIT 10"; }
 
@@ -179,7 +179,7 @@ for my $preload (1, 0)
 		answer($_, 'items', $queries[0], 10) for $session, $other;
 		cmp_ok(scalar(my @left = segment_files($node)), '<=', 1 + 3, "$place: no segments are left");
 	}
-	$session->rows('RESET pipeann.disable');
+	$session->rows('SET pipeann.ef_search = 300');
 	cmp_ok(recall($session, 'items', \@queries, 10), '>=', 0.99, "$place: the true neighbours");
 	cmp_ok(found_rate($session, 'items', 'SELECT id, v FROM items WHERE id % 29 = 0', 20), '==', 1, "$place: rows are found");
 	is($session->ask("SELECT pipeann_check('$_')")->{error}, undef, "$place: $_ is sound") for @indexes, 'grow_v';

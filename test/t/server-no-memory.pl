@@ -39,7 +39,7 @@ sub prepare
 {
 	my ($session) = @_;
 
-	$session->rows("LOAD 'vector'; LOAD 'pipeann'; SET pipeann.ef_search = 300; $Pipeann::TO_THE_END");
+	$session->rows("LOAD 'vector'; LOAD 'pipeann'; $Pipeann::TO_THE_END");
 	return $session;
 }
 
@@ -51,7 +51,7 @@ sub finish
 {
 	my ($what, $node, $session) = @_;
 
-	$session->rows('RESET pipeann.disable');
+	$session->rows('SET pipeann.ef_search = 300');
 	cmp_ok(recall($session, 'items', \@queries, 10), '>=', 0.99, "$what: the true neighbours");
 	cmp_ok(found_rate($session, 'items', 'SELECT id, v FROM items WHERE id % 13 = 0', 20), '==', 1, "$what: rows are found");
 	ok(sound($session), "$what: the index is sound");

@@ -34,7 +34,7 @@ $primary->wait_for_catchup($replica);
 my $here = session($primary);
 my $there = session($replica);
 # long enough that both find the true neighbours, all of them: they are compared
-$_->rows("SET pipeann.ef_search = 300; $Pipeann::TO_THE_END") for $here, $there;
+$_->rows("$Pipeann::TO_THE_END") for $here, $there;
 
 sub change
 {

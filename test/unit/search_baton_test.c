@@ -236,7 +236,7 @@ GoesOnToTheEnd(void)
 		PipeannSearchParams params = {
 			.policy = PipeannPolicies[PIPEANN_BATON],.ef = 20,.may_end_early = i >= 4,
 			.parts = {SERVERS, index->pages},.pass_on = PassOn,.pass_on_arg = &servers,
-			.disabled = i % 4 < 2 ? BY_PAGE : 0
+			.by_page = i % 4 < 2
 		};
 		float		query[MAX_DIM];
 		PipeannSearch *search = BeginQuery(index, &index->codes, memory, i, query,

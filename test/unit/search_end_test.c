@@ -67,7 +67,7 @@ GoesOnToTheEnd(void)
 
 	for (int i = 0; i < 6 * PIPEANN_SEARCH_MODES; i++)
 	{
-		PipeannSearchParams params = {.disabled = BY_PAGE};
+		PipeannSearchParams params = {.by_page = true};
 		MemorySource *memory = OpenSource(l2_index, 30, i);
 		PipeannSearch *search;
 		float		query[MAX_DIM];
@@ -171,7 +171,7 @@ GoesOnToOtherGroups(void)
 		float		query[MAX_DIM];
 
 		params.policy = PipeannPolicies[i % PIPEANN_SEARCH_MODES];
-		params.disabled = i / PIPEANN_SEARCH_MODES % 2 == 0 ? BY_PAGE : 0;
+		params.by_page = i / PIPEANN_SEARCH_MODES % 2 == 0;
 		params.may_end_early = i >= 2 * PIPEANN_SEARCH_MODES;
 		MakeQuery(&cut, i, query);
 		search = BeginSearch(&cut.layout, &cut.codes, &memory->source, query,
@@ -250,7 +250,7 @@ EndEarlyOnce(int number, const PipeannSearchParams *params, int resident,
 	sum->reads += memory->counters.page_reads;
 	sum->ended += PipeannSearchTell(search).ended_early;
 	if (!PipeannSearchTell(search).ended_early)
-		CHECK(memory->counters.nodes_explored >= (uint64) params->ef);
+		CHECK(memory->counters.nodes_explored >= (uint64) Min(params->ef, IndexNodes(l2_index)));
 	for (int i = 0; i < K; i++)
 		sum->found += KeyOf(l2_index, query,
 							NodeOf(search, PipeannSearchPop(search))) <=
@@ -277,12 +277,12 @@ EndsWhenTheNearestAreFound(void)
 			PipeannSearchParams params = {
 				.policy = PipeannPolicies[i],
 				.ef = 60,
-				.disabled = BY_PAGE,
+				.by_page = true,
 				.max_pages = MAX_FRAMES,
 				.may_end_early = true
 			};
 			uint64		list = ReadsOf(l2_index, PipeannPolicies[i],
-									   BY_PAGE, resident);
+									   true, resident);
 			EndedEarly	sum = {0};
 
 			for (int j = 0; j < QUERIES; j++)
@@ -294,7 +294,8 @@ EndsWhenTheNearestAreFound(void)
 					 PipeannPolicies[i]->name, resident, sum.ended, sum.found, (int) sum.reads,
 					 (int) sum.reads_at_end, (int) list);
 
-			params.disabled |= PIPEANN_EARLY_TERMINATION;
+			/* a list with room for all nodes is wanted whole */
+			params.ef = (int) l2_index->ids;
 			sum.ended = 0;
 			EndEarlyOnce(0, &params, resident, &sum);
 			CHECK(sum.ended == 0);
@@ -314,7 +315,7 @@ DoesNotEndEarlyInMemory(void)
 			PipeannSearchParams params = {
 				.policy = PipeannPolicies[i],
 				.ef = 60,
-				.disabled = BY_PAGE,
+				.by_page = true,
 				.max_pages = MAX_FRAMES,
 				.may_end_early = true
 			};
@@ -385,7 +386,7 @@ TellsOfSettledResults(void)
 				PipeannSearchParams params = {
 					.policy = PipeannPolicies[i],
 					.ef = 60,
-					.disabled = BY_PAGE,
+					.by_page = true,
 					.max_pages = MAX_FRAMES,
 					.may_end_early = true,
 					.settled = NoteSettled,
@@ -426,7 +427,7 @@ DoesNotEndEarlyAmongOutOfLineVectors(void)
 			PipeannSearchParams params = {
 				.policy = PipeannPolicies[PIPEANN_LOOK_AHEAD],
 				.ef = 60,
-				.disabled = BY_PAGE,
+				.by_page = true,
 				.max_pages = MAX_FRAMES,
 				.may_end_early = true,
 				.out_of_line_distance = OutOfLineDistance
@@ -454,7 +455,7 @@ DoesNotEndEarlyAmongOutOfLineVectors(void)
 static void
 ResultsOutliveThePages(void)
 {
-	PipeannSearchParams params = {.disabled = BY_PAGE};
+	PipeannSearchParams params = {.by_page = true};
 	MemorySource *memory = OpenSource(l2_index, 0, 1);
 	PipeannSearch *search;
 	const PipeannResult *result;
@@ -494,7 +495,7 @@ ForgetsTheSearchBefore(void)
 
 	for (int i = 0; i < PIPEANN_SEARCH_MODES * 6; i++)
 	{
-		PipeannSearchParams params = {.disabled = BY_PAGE};
+		PipeannSearchParams params = {.by_page = true};
 		int			number = i / PIPEANN_SEARCH_MODES;
 		MemorySource *memory[3];
 		PipeannSearch *search[2];

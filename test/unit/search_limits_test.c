@@ -24,7 +24,7 @@ ReadsEverythingWithoutCodes(void)
 {
 	for (int max_in_flight = 1; max_in_flight <= 64; max_in_flight *= 4)
 	{
-		PipeannSearchParams params = {.disabled = BY_PAGE};
+		PipeannSearchParams params = {.by_page = true};
 		MemorySource *memory = OpenSource(l2_index, 20, max_in_flight);
 		PipeannSearch *search;
 		const PipeannResult *result;
@@ -60,7 +60,7 @@ SmallSourcesAreEnough(void)
 {
 	for (int i = 0; i < 4 * PIPEANN_SEARCH_MODES; i++)
 	{
-		PipeannSearchParams params = {.disabled = BY_PAGE};
+		PipeannSearchParams params = {.by_page = true};
 		MemorySource *memory = OpenSource(l2_index, 10, i);
 		PipeannSearch *search;
 		float		query[MAX_DIM];
@@ -87,7 +87,7 @@ EntersNowhere(void)
 
 	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
 	{
-		PipeannSearchParams params = {.disabled = BY_PAGE};
+		PipeannSearchParams params = {.by_page = true};
 		MemorySource *memory = OpenSource(l2_index, 0, i);
 		PipeannCodes codes = l2_index->codes;
 		PipeannSearch *search;
@@ -202,7 +202,7 @@ BeginsAtTheNearestEntry(void)
 	for (int i = 0; i < 25; i++)
 		for (int mode = 0; mode < PIPEANN_SEARCH_MODES; mode++)
 		{
-			PipeannSearchParams params = {.disabled = BY_PAGE};
+			PipeannSearchParams params = {.by_page = true};
 			MemorySource *memory = OpenSource(index, 0, i);
 			PipeannSearch *search;
 			float		query[MAX_DIM];
@@ -233,7 +233,7 @@ SurvivesDamage(void)
 			DamageEntries(&index->codes, &random);
 		for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
 		{
-			PipeannSearchParams params = {.disabled = BY_PAGE};
+			PipeannSearchParams params = {.by_page = true};
 			MemorySource *memory = OpenSource(index, 30, round);
 			PipeannSearch *search;
 			float		query[MAX_DIM];
@@ -263,7 +263,7 @@ StaysWithinItsCodes(void)
 	codes.ncodes = l2_index->ids / 2;
 	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
 	{
-		PipeannSearchParams params = {.disabled = BY_PAGE};
+		PipeannSearchParams params = {.by_page = true};
 		MemorySource *memory = OpenSource(l2_index, 30, i);
 		PipeannSearch *search;
 		float		query[MAX_DIM];
@@ -342,16 +342,15 @@ static void
 KeepsPagesWithinItsLimit(void)
 {
 	static const uint32 limits[] = {0, 8, 100};
-	static const uint32 disabled[] = {0, BY_PAGE, PIPEANN_READ_PER_STEP};
 
 	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
-		for (int j = 0; j < 9; j++)
+		for (int j = 0; j < 6; j++)
 			for (int resident = 0; resident <= 100; resident += 50)
 			{
 				PipeannSearchParams params = {0};
 
 				params.policy = PipeannPolicies[i];
-				params.disabled = disabled[j / 3];
+				params.by_page = j >= 3;
 				params.ef = 400;
 				CheckLimit(&l2_index->codes, &params, resident, limits[j % 3]);
 			}

@@ -31,7 +31,7 @@ PassesThroughDeadNodes(void)
 	}
 	for (int i = 0; i < PIPEANN_SEARCH_MODES; i++)
 	{
-		PipeannSearchParams params = {.disabled = BY_PAGE};
+		PipeannSearchParams params = {.by_page = true};
 		MemorySource *memory = OpenSource(index, 30, i);
 		PipeannSearch *search;
 		float		query[MAX_DIM];
@@ -69,7 +69,7 @@ ReturnsWhatMatches(void)
 		matching += MatchesSeventh(IndexIdAt(index, i), NULL, NULL);
 	for (int i = 0; i < 3 * PIPEANN_SEARCH_MODES; i++)
 	{
-		PipeannSearchParams params = {.disabled = i % 2 == 0 ? BY_PAGE : 0};
+		PipeannSearchParams params = {.by_page = i % 2 == 0};
 		MemorySource *memory = OpenSource(index, i % 3 * 50, i);
 		PipeannSearch *search;
 		const PipeannResult *result;
@@ -99,7 +99,7 @@ static void
 ReturnsNodesWhoseRowsAreElsewhere(void)
 {
 	Index	   *index = MakeIndex(500, 8, PIPEANN_L2, PIPEANN_FLOAT4);
-	PipeannSearchParams params = {.disabled = BY_PAGE};
+	PipeannSearchParams params = {.by_page = true};
 	MemorySource *memory = OpenSource(index, 30, 1);
 	PipeannSearch *search;
 	const PipeannResult *result;
@@ -130,7 +130,7 @@ static void
 AsksForOutOfLineDistances(void)
 {
 	Index	   *index = MakeIndex(500, 8, PIPEANN_L2, PIPEANN_FLOAT4);
-	PipeannSearchParams params = {.disabled = BY_PAGE};
+	PipeannSearchParams params = {.by_page = true};
 	MemorySource *memory = OpenSource(index, 30, 1);
 	float		dist = -5;
 	PipeannSearch *search;

@@ -334,14 +334,14 @@ TakeAll(const Index *index, PipeannSearch *search, uint8 *seen)
 }
 
 uint64
-ReadsOf(const Index *index, const PipeannPolicy *policy, uint32 disabled,
+ReadsOf(const Index *index, const PipeannPolicy *policy, bool by_page,
 		int resident)
 {
 	uint64		reads = 0;
 
 	for (int i = 0; i < QUERIES; i++)
 	{
-		PipeannSearchParams params = {.policy = policy, .disabled = disabled};
+		PipeannSearchParams params = {.policy = policy, .by_page = by_page};
 		MemorySource *memory = OpenSource(index, resident, i);
 		PipeannSearch *search;
 		float		query[MAX_DIM];

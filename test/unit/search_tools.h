@@ -13,9 +13,6 @@
 #define QUERIES 40
 #define K 10
 
-/* Of ideas that are left out: whole pages are scored, as far as nothing else is said. */
-#define BY_PAGE PIPEANN_NODE_HITS
-
 static inline int
 IndexNodes(const Index *index)
 {
@@ -70,7 +67,7 @@ extern int	TakeAll(const Index *index, PipeannSearch *search, uint8 *seen);
 
 /* Page reads of all queries together, with a list of 60. */
 extern uint64 ReadsOf(const Index *index, const PipeannPolicy *policy,
-					  uint32 disabled, int resident);
+					  bool by_page, int resident);
 
 /* The distance of each out-of-line vector: *arg, a float. Counts its calls. */
 extern int	OutOfLineCalls;
