@@ -168,7 +168,7 @@ EncodeBySearch(InsertState *state, const PipeannSearch *search)
 {
 	const PipeannPq *pq = &state->view->codes.pq;
 	PipeannMetric metric = state->near.metric;
-	const float *table = PipeannSearchTell(search).table;
+	const float *table = PipeannSearchTable(search);
 
 	if (state->view->cache == NULL || table == NULL || pq->bits ||
 		(metric != PIPEANN_L2 && metric != PIPEANN_COSINE))

@@ -57,24 +57,13 @@ PipeannParamsOf(int list, bool strict)
 	};
 }
 
-/* How many results may be returned before the search goes on, as in a scan. */
-static uint64
-Believed(const PipeannSearch *search, bool strict)
-{
-	PipeannSearchFacts facts = PipeannSearchTell(search);
-
-	if (facts.ended_early)
-		return PIPEANN_EARLY_RESULTS;
-	if (facts.is_code_scan)
-		return PG_UINT64_MAX;
-	return strict ? facts.explored / PIPEANN_STRICT_PART : facts.explored;
-}
-
 /* The next result of a search that goes on as it does in a scan, or NULL. */
 static const PipeannResult *
 Next(PipeannSearch *search, uint64 taken, bool strict)
 {
-	while (taken >= Believed(search, strict) ||
+	PipeannIterativeScan order = strict ? PIPEANN_ITERATIVE_STRICT : PIPEANN_ITERATIVE_RELAXED;
+
+	while (taken >= PipeannSearchFrontier(search, order).results ||
 		   PipeannSearchPeek(search) == NULL)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -853,39 +853,6 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
 }
 
-/* Whether all nodes are to be explored before a row is returned. */
-static bool
-WantsWhole(const PipeannScan *state)
-{
-	const PipeannFill *fill = state->heeds.fill;
-
-	return fill != NULL && fill->whole &&
-		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF;
-}
-
-static void
-FirstRun(PipeannScan *state)
-{
-	PipeannIndexView *view = &state->view;
-
-	if (state->is_void)
-		state->exhausted = true;
-	else if (view->cache != NULL)
-	{
-		while (PipeannSearchRun(state->search) && WantsWhole(state) &&
-			   !PipeannStreamHasAll(state))
-			CHECK_FOR_INTERRUPTS();
-		state->exhausted = WantsWhole(state);
-	}
-	else
-	{
-		PipeannSearchExact(state->search, PipeannViewPages(view));
-		state->exhausted = true;
-	}
-	PIPEANN_PAUSE("scan-searched");
-	state->searched = true;
-}
-
 /*
  * On a replica nobody waits for old snapshots before an index made CONCURRENTLY is valid:
  * it may lack rows that one of these sees.
@@ -1056,12 +1023,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	else if (scan->kill_prior_tuple)
 		state->looked_at--;		/* it was dead to everybody */
 	if (!IsEntering(state))
-	{
-		PipeannStreamHeed(state);
-		if (!state->searched)
-			FirstRun(state);
 		row = NextRow(scan, state);
-	}
 	if (row != NULL)
 		scan->xs_heaptid = row->tid;
 	MemoryContextSwitchTo(old);

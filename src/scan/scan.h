@@ -15,13 +15,6 @@
 #include "recall/recall.h"
 
 /* Settings. */
-typedef enum PipeannIterativeScan
-{
-	PIPEANN_ITERATIVE_OFF,
-	PIPEANN_ITERATIVE_RELAXED,
-	PIPEANN_ITERATIVE_STRICT
-} PipeannIterativeScan;
-
 #define PIPEANN_DEFAULT_EF_SEARCH 100
 
 extern int	pipeann_ef_search;

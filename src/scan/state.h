@@ -149,9 +149,7 @@ extern void PipeannStreamBegin(PipeannScan *state,
 							   PipeannSearchParams *params);
 extern void PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
 							 PipeannRowList rows);
-extern bool PipeannStreamHasAll(PipeannScan *state);
 extern bool PipeannStreamLoad(PipeannScan *state);
-extern void PipeannStreamHeed(PipeannScan *state);
 extern bool PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
 							   const PipeannLayout *l, float *x, double *distance);
 

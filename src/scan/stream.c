@@ -324,8 +324,8 @@ MostKey(const PipeannScan *state)
 }
 
 /* The distance bound may have come nearer since a row was asked for the last time. */
-void
-PipeannStreamHeed(PipeannScan *state)
+static void
+HeedBound(PipeannScan *state)
 {
 	const PipeannDistanceBound *bound = state->heeds.bound;
 
@@ -406,63 +406,36 @@ IsLate(const PipeannScan *state, float dist)
 
 /* How far the search has to go, and the next of its results. */
 
+/* Whether no row can come any more that a condition wants. */
+static bool
+HasAll(const PipeannScan *state)
+{
+	return !isinf(state->most) && PipeannSearchHasAll(state->search, state->most);
+}
+
 /*
- * How many results may be returned before the search has to go on: in strict order
- * the nearer half of the explored nodes, as a nearer row that is found later is lost.
+ * Whether the search has to go on before its next result is final. One beyond what a
+ * condition wants ends the scan, in any order: no nearer one may come after it.
  *
  * A search that has ended early does not go on just because the scan holds rows back
  * until a row comes that is surely farther.
  */
-static uint64
-MostReturnable(const PipeannScan *state)
+static bool
+MustGoOn(PipeannScan *state)
 {
-	PipeannSearchFacts facts = PipeannSearchTell(state->search);
+	const PipeannResult *next = PipeannSearchPeek(state->search);
 	const Known *known = NearestKnown(state);
+	PipeannFrontier frontier;
 
-	if (facts.ended_early)
-		return state->taken >= PIPEANN_EARLY_RESULTS &&
-			known != NULL && known->result.id != PIPEANN_INVALID_ID ?
-			state->taken + 1 : PIPEANN_EARLY_RESULTS;
-	if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF)
-		return facts.explored;
-	if (facts.is_code_scan)
-		return PG_UINT64_MAX;
-	return pipeann_iterative_scan == PIPEANN_ITERATIVE_RELAXED ? facts.explored :
-		facts.explored / PIPEANN_STRICT_PART;
-}
-
-/* A search that can tell says when a nearer row may come, or when that is likely. */
-static bool
-IsInOrder(PipeannScan *state)
-{
-	const PipeannResult *next = PipeannSearchPeek(state->search);
-
-	return pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF || next == NULL ||
-		PipeannSearchTell(state->search).ended_early ||
-		next->most <= PipeannSearchReadTo(state->search, pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT);
-}
-
-/* Whether a search that goes through all codes has read what a condition may want. */
-bool
-PipeannStreamHasAll(PipeannScan *state)
-{
-	return !isinf(state->most) && PipeannSearchTell(state->search).is_code_scan &&
-		PipeannSearchReadTo(state->search, true) > state->most;
-}
-
-/*
- * Whether the next result is beyond what a condition wants, but nearer ones may come: what
- * else was explored is on the way.
- */
-static bool
-IsBeyondTooSoon(PipeannScan *state)
-{
-	const PipeannResult *next = PipeannSearchPeek(state->search);
-	PipeannSearchFacts facts = PipeannSearchTell(state->search);
-
-	return next != NULL && next->dist > state->most && !facts.ended_early &&
-		(facts.is_code_scan ? next->most > PipeannSearchReadTo(state->search, true) :
-		 state->taken >= facts.explored / PIPEANN_STRICT_PART);
+	if (next == NULL)
+		return true;
+	frontier = PipeannSearchFrontier(state->search,
+									 pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
+									 next->dist > state->most ? PIPEANN_ITERATIVE_STRICT :
+									 pipeann_iterative_scan);
+	if (frontier.ended_early && known != NULL && known->result.id != PIPEANN_INVALID_ID)
+		return false;
+	return state->taken >= frontier.results || next->most > frontier.distance;
 }
 
 /*
@@ -474,21 +447,18 @@ ContinueSearch(PipeannScan *state)
 {
 	const PipeannResult *next;
 
-	while (!state->exhausted && !PipeannStreamHasAll(state) &&
-		   (state->taken >= MostReturnable(state) ||
-			PipeannSearchPeek(state->search) == NULL ||
-			!IsInOrder(state) || IsBeyondTooSoon(state)))
+	while (!state->exhausted && !HasAll(state) && MustGoOn(state))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
-			!PipeannSearchTell(state->search).ended_early)
+			!PipeannSearchFrontier(state->search, PIPEANN_ITERATIVE_OFF).ended_early)
 			return NULL;
 		if (state->looked_at >= PipeannMostToLookAt(state) ||
 			!PipeannSearchRun(state->search))
 			state->exhausted = true;
 	}
 	next = PipeannSearchPeek(state->search);
-	state->beyond = next == NULL ? PipeannStreamHasAll(state) : next->dist > state->most;
+	state->beyond = next == NULL ? HasAll(state) : next->dist > state->most;
 	return next == NULL || next->dist > state->most ? NULL : next;
 }
 
@@ -505,14 +475,18 @@ CountWithin(const PipeannScan *state)
 	return within;
 }
 
-/* How many results are likely to be taken next. */
+/* How many results are likely to be taken next: at least the one that is about to be. */
 static uint64
 MostToPrefetch(const PipeannScan *state)
 {
+	uint64		final;
+
 	if (state->heeds.bound != NULL)
 		return CountWithin(state);
-	return state->exhausted ? PIPEANN_MAX_PREFETCH :
-		MostReturnable(state) - state->taken;
+	if (state->exhausted)
+		return PIPEANN_MAX_PREFETCH;
+	final = PipeannSearchFrontier(state->search, pipeann_iterative_scan).results;
+	return final > state->taken ? final - state->taken : 1;
 }
 
 /*
@@ -612,6 +586,24 @@ LoadResult(PipeannScan *state)
 	return known != NULL || next != NULL;
 }
 
+/* All nodes may have to be explored before a row is returned. */
+static void
+FirstRun(PipeannScan *state)
+{
+	const PipeannFill *fill = state->heeds.fill;
+	bool		whole = fill != NULL && fill->whole &&
+		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF;
+
+	state->exhausted = whole || state->is_void || state->view.cache == NULL;
+	if (!state->is_void && state->view.cache == NULL)
+		PipeannSearchExact(state->search, PipeannViewPages(&state->view));
+	else if (!state->is_void)
+		while (PipeannSearchRun(state->search) && whole && !HasAll(state))
+			CHECK_FOR_INTERRUPTS();
+	PIPEANN_PAUSE("scan-searched");
+	state->searched = true;
+}
+
 /*
  * Load the next rows. False at the end: then come rows, if any, that are of no node
  * and have no distance.
@@ -619,6 +611,9 @@ LoadResult(PipeannScan *state)
 bool
 PipeannStreamLoad(PipeannScan *state)
 {
+	HeedBound(state);
+	if (!state->searched)
+		FirstRun(state);
 	while (state->rows_left == 0)
 	{
 		if (state->chain.next != PIPEANN_INVALID_ID)

@@ -408,16 +408,15 @@ PipeannRunCodeScan(PipeannSearch *search)
 }
 
 /*
- * The order key up to which no result is to be expected that was not found, or few are. Only a
- * search that goes through matching nodes in the order of their codes can tell, others
- * say infinity. So does one that has read them all.
+ * The order key up to which no result is to be expected that was not found, or few are;
+ * infinity if all are.
  */
 float
-PipeannSearchReadTo(PipeannSearch *search, bool surely)
+PipeannCodeScanReadTo(PipeannSearch *search, bool surely)
 {
 	const PipeannSample *errors = &search->code_scan_errors;
 
-	if (!search->code_scan_begun || PipeannScansSparse(search) || !HasNext(search))
+	if (!HasNext(search))
 		return INFINITY;
 	if (errors->n < FEWEST_ERRORS)
 		return -FLT_MAX;

@@ -748,17 +748,48 @@ PipeannSearchLengthen(PipeannSearch *search, int ef)
 	PipeannScoreRest(search);
 }
 
-/* What is known of the search by now. */
-PipeannSearchFacts
-PipeannSearchTell(const PipeannSearch *search)
+/*
+ * How far the results are final in an order. Only a search that goes through matching nodes
+ * in the order of their codes knows a distance. Of a walk, as many results are final as
+ * nodes were explored; in strict order half of them, as what else was explored is on the way.
+ */
+PipeannFrontier
+PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order)
 {
-	return (PipeannSearchFacts) {
-		.explored = PipeannScansSparse(search) ? search->matching / PIPEANN_SPARSE_READ :
-			search->matching,
-		.ended_early = search->termination.on,
-		.is_code_scan = search->code_scan_begun && !PipeannScansSparse(search),
-		.table = search->has_table ? search->table : NULL
-	};
+	PipeannFrontier frontier = {.results = search->matching,.distance = INFINITY};
+
+	if (search->termination.on)
+	{
+		frontier.results = PIPEANN_EARLY_RESULTS;
+		frontier.ended_early = true;
+		return frontier;
+	}
+	if (PipeannScansSparse(search))
+		frontier.results /= PIPEANN_SPARSE_READ;
+	else if (search->code_scan_begun && order != PIPEANN_ITERATIVE_OFF)
+	{
+		frontier.results = PG_UINT64_MAX;
+		frontier.distance = PipeannCodeScanReadTo(search, order == PIPEANN_ITERATIVE_STRICT);
+		return frontier;
+	}
+	if (order == PIPEANN_ITERATIVE_STRICT)
+		frontier.results /= PIPEANN_STRICT_PART;
+	return frontier;
+}
+
+/* Whether a search that goes through all codes has surely read what is within a distance. */
+bool
+PipeannSearchHasAll(PipeannSearch *search, float distance)
+{
+	return search->code_scan_begun && !PipeannScansSparse(search) &&
+		PipeannCodeScanReadTo(search, true) > distance;
+}
+
+/* The query's table of code distances, or NULL; as long as no other search begins. */
+const float *
+PipeannSearchTable(const PipeannSearch *search)
+{
+	return search->has_table ? search->table : NULL;
 }
 
 /* A page of which all slots, or one, are at hand; else NULL. */

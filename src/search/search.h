@@ -133,17 +133,21 @@ typedef struct PipeannIdList
 	uint32		length;			/* most ids that the list may have */
 } PipeannIdList;
 
-/* What a search knows of itself. */
-typedef struct PipeannSearchFacts
+/* How far a search goes on for a scan, by the value of pipeann.iterative_scan. */
+typedef enum PipeannIterativeScan
 {
-	uint64		explored;		/* nodes with rows that may match: as many of the
-								 * best results may be believed */
-	bool		ended_early;	/* the last run did: no more than
-								 * PIPEANN_EARLY_RESULTS results may be believed */
-	bool		is_code_scan;
-	const float *table;			/* the query's of code distances, or NULL; as
-								 * long as no other search begins */
-} PipeannSearchFacts;
+	PIPEANN_ITERATIVE_OFF,		/* it does not */
+	PIPEANN_ITERATIVE_RELAXED,
+	PIPEANN_ITERATIVE_STRICT	/* a row that comes after a farther one is lost */
+} PipeannIterativeScan;
+
+/* How far a search's results are final: the frontier. What is beyond it, a run may change. */
+typedef struct PipeannFrontier
+{
+	uint64		results;		/* number of the nearest, with those taken before, */
+	float		distance;		/* of which none may be farther, as an order key */
+	bool		ended_early;	/* the last run: the next one explores the rest of its list */
+} PipeannFrontier;
 
 /* engine.c */
 extern PipeannSearch *PipeannSearchCreate(void);
@@ -154,7 +158,9 @@ extern void PipeannSearchBegin(PipeannSearch *search,
 							   const PipeannSearchParams *params);
 extern bool PipeannSearchRun(PipeannSearch *search);
 extern void PipeannSearchLengthen(PipeannSearch *search, int ef);
-extern PipeannSearchFacts PipeannSearchTell(const PipeannSearch *search);
+extern PipeannFrontier PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order);
+extern bool PipeannSearchHasAll(PipeannSearch *search, float distance);
+extern const float *PipeannSearchTable(const PipeannSearch *search);
 extern float PipeannSearchEnter(PipeannSearch *search);
 extern uint32 PipeannSearchNearestEntry(PipeannSearch *search);
 extern void PipeannSearchSetHorizon(PipeannSearch *search, float horizon);
@@ -184,9 +190,6 @@ extern void PipeannSearchStep(PipeannSearch *search, const char *ids, uint32 n, 
 
 /* A search of sparse vectors reads this many times ef nodes, as their codes err by more. */
 #define PIPEANN_SPARSE_READ 6
-
-/* code_scan.c */
-extern float PipeannSearchReadTo(PipeannSearch *search, bool surely);
 
 /* The cost of filter strategies, for the planner as well (engine.c). */
 extern double PipeannCodeScanCost(double nodes, int columns, double share);

@@ -151,6 +151,7 @@ extern void PipeannResultsAdd(PipeannResults *results,
 /* code_scan.c */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
+extern float PipeannCodeScanReadTo(PipeannSearch *search, bool surely);
 
 /* Count the code pages that were read until now, for this search. */
 static inline void

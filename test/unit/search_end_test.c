@@ -81,7 +81,7 @@ GoesOnToTheEnd(void)
 		search = BeginSearch(&l2_index->layout, &l2_index->codes,
 							 &memory->source, query, &params);
 		CHECK(TakeAll(l2_index, search, seen) == IndexNodes(l2_index));
-		CHECK(PipeannSearchTell(search).explored >= (uint64) IndexNodes(l2_index));
+		CHECK(PipeannSearchFrontier(search, PIPEANN_ITERATIVE_OFF).results >= (uint64) IndexNodes(l2_index));
 		CHECK(memory->counters.nodes_explored <= 2 * (uint64) l2_index->ids);
 		CHECK(memory->counters.exact_distances == (uint64) IndexNodes(l2_index));
 		for (uint32 page = 0; page < l2_index->pages; page++)
@@ -211,7 +211,7 @@ MeetsOtherGroupsOnTheWay(void)
 		MakeQuery(&cut, i, query);
 		search = BeginSearch(&cut.layout, &cut.codes, &memory->source, query,
 							 &params);
-		while (PipeannSearchTell(search).explored < 3 * (uint64) nearest)
+		while (PipeannSearchFrontier(search, PIPEANN_ITERATIVE_OFF).results < 3 * (uint64) nearest)
 			CHECK(PipeannSearchRun(search));
 		found = PipeannSearchWithin(search, RadiusOf(&cut, query, nearest));
 		CHECK(found > 0.95 * nearest);
@@ -248,17 +248,17 @@ EndEarlyOnce(int number, const PipeannSearchParams *params, int resident,
 						 &memory->source, query, params);
 	CHECK(PipeannSearchRun(search));
 	sum->reads += memory->counters.page_reads;
-	sum->ended += PipeannSearchTell(search).ended_early;
-	if (!PipeannSearchTell(search).ended_early)
+	sum->ended += PipeannSearchFrontier(search, PIPEANN_ITERATIVE_OFF).ended_early;
+	if (!PipeannSearchFrontier(search, PIPEANN_ITERATIVE_OFF).ended_early)
 		CHECK(memory->counters.nodes_explored >= (uint64) Min(params->ef, IndexNodes(l2_index)));
 	for (int i = 0; i < K; i++)
 		sum->found += KeyOf(l2_index, query,
 							NodeOf(search, PipeannSearchPop(search))) <=
 			radius + 1e-9;
-	if (PipeannSearchTell(search).ended_early)
+	if (PipeannSearchFrontier(search, PIPEANN_ITERATIVE_OFF).ended_early)
 		CHECK(PipeannSearchRun(search));
-	CHECK(!PipeannSearchTell(search).ended_early);
-	CHECK(PipeannSearchTell(search).explored >= (uint64) params->ef);
+	CHECK(!PipeannSearchFrontier(search, PIPEANN_ITERATIVE_OFF).ended_early);
+	CHECK(PipeannSearchFrontier(search, PIPEANN_ITERATIVE_OFF).results >= (uint64) params->ef);
 	sum->reads_at_end += memory->counters.page_reads;
 	EndSearch(search, memory);
 }
@@ -442,7 +442,7 @@ DoesNotEndEarlyAmongOutOfLineVectors(void)
 			search = BeginSearch(&index->layout, &index->codes,
 								 &memory->source, query, &params);
 			CHECK(PipeannSearchRun(search));
-			ended[out_of_line] += PipeannSearchTell(search).ended_early;
+			ended[out_of_line] += PipeannSearchFrontier(search, PIPEANN_ITERATIVE_OFF).ended_early;
 			EndSearch(search, memory);
 		}
 	}

@@ -205,7 +205,7 @@ OneRun(const PipeannPolicy *policy, int ef, int min_list, int resident,
 	search = BeginQuery(l2_index, &l2_index->codes, memory, 3, query, &params);
 	CHECK(PipeannSearchRun(search));
 	explored = memory->counters.nodes_explored;
-	CHECK(PipeannSearchTell(search).explored <= explored);
+	CHECK(PipeannSearchFrontier(search, PIPEANN_ITERATIVE_OFF).results <= explored);
 	for (int i = 0; i < K && (result = PipeannSearchPop(search)) != NULL; i++)
 		ids[i] = result->id;
 	EndSearch(search, memory);
