@@ -39,7 +39,7 @@ PipeannSearchTakeIds(PipeannSearch *search, const char *ids, uint32 n)
 		uint32		id;
 
 		memcpy(&id, ids + (Size) i * sizeof(uint32), sizeof(uint32));
-		if (batch == search->batch_size)
+		if (batch == search->batch.size)
 		{
 			PipeannBatchToPool(search, batch);
 			batch = 0;
@@ -57,7 +57,7 @@ void
 PipeannSearchStep(PipeannSearch *search, const char *ids, uint32 n, uint32 explored)
 {
 	PipeannMakeTable(search);
-	search->has_begun = search->started = true;
+	search->stage = PIPEANN_STARTED;
 	PipeannSearchTakeIds(search, ids, explored);
 	for (int i = 0; i < search->pool.count; i++)
 		PipeannPoolSetExplored(&search->pool, i);

@@ -39,7 +39,7 @@
  * is kept.
  */
 static void
-Add(PipeannCodeOrder *order, uint32 id, float dist)
+Add(PipeannCodeScan *order, uint32 id, float dist)
 {
 	PipeannDiscard item = {.dist = isnan(dist) ? INFINITY : dist,.id = id};
 
@@ -64,14 +64,14 @@ typedef struct Batch
 static void
 AddBatch(PipeannSearch *search, const Batch *batch)
 {
-	PipeannCodeOrder *order = &search->code_order;
+	PipeannCodeScan *order = &search->code_scan;
 	int			n = batch->n;
 	const uint8 *codes[BATCH];
 	float		dist[BATCH];
 
 	PipeannMakeTable(search);
 	PipeannGatherCodes(search->codes, batch->ids, n, codes);
-	search->counters->code_distances += n;
+	search->source->counters->code_distances += n;
 	order->passing += n;
 	PipeannPqScan(&search->codes->pq, search->layout->metric, search->table, codes, n,
 				  dist);
@@ -138,7 +138,7 @@ static void
 FindNearest(PipeannSearch *search, uint64 size)
 {
 	PipeannMemory former = PipeannMemoryEnter(search);
-	PipeannCodeOrder *order = &search->code_order;
+	PipeannCodeScan *order = &search->code_scan;
 	Batch		batch = {.n = 0};
 
 	PIPEANN_RESERVE(order->items, order->items_size, size);
@@ -174,7 +174,7 @@ FindNearest(PipeannSearch *search, uint64 size)
 static bool
 HasNext(PipeannSearch *search)
 {
-	const PipeannCodeOrder *order = &search->code_order;
+	const PipeannCodeScan *order = &search->code_scan;
 
 	if (order->n == 0 && order->left_out)
 		FindNearest(search, order->size * GROWTH);
@@ -213,13 +213,13 @@ MostOfSparse(const PipeannSearch *search)
 static void
 Begin(PipeannSearch *search)
 {
-	PipeannCodeOrder *order = &search->code_order;
+	PipeannCodeScan *order = &search->code_scan;
 	const PipeannCodeFilter *filter = search->params.code_filter;
 	double		precision = search->params.wanted_nodes != NULL || filter == NULL ?
 		1 : filter->precision;
 
-	search->scans_codes = search->code_scan_begun = true;
-	search->counters->code_scans++;
+	search->code_scan.chosen = search->code_scan.begun = true;
+	search->source->counters->code_scans++;
 	order->last.dist = -INFINITY;
 	order->last.id = 0;
 	order->unordered = false;
@@ -235,7 +235,7 @@ Begin(PipeannSearch *search)
 float
 PipeannEnterCodeScan(PipeannSearch *search)
 {
-	const PipeannCodeOrder *order = &search->code_order;
+	const PipeannCodeScan *order = &search->code_scan;
 
 	Begin(search);
 	return order->n > 0 ? order->items[0].dist : INFINITY;
@@ -258,12 +258,12 @@ NoteError(PipeannSearch *search, const PipeannDiscard *item,
 {
 	float		error;
 
-	if (PipeannIsPoorlyCoded(search->layout, slot) || search->code_order.unordered)
+	if (PipeannIsPoorlyCoded(search->layout, slot) || search->code_scan.unordered)
 		return;
 	error = item->dist - PipeannSlotDistance(search, slot);
 	if (PipeannTerminationWantsError(&search->termination, false))
 		PipeannSampleAdd(&search->termination.errors, error);
-	PipeannSampleAdd(&search->code_scan_errors, error);
+	PipeannSampleAdd(&search->code_scan.errors, error);
 }
 
 /* Score a node whose page has come, if that was not done with its page. */
@@ -276,7 +276,7 @@ Score(PipeannSearch *search, const PipeannDiscard *item)
 
 	if (!PipeannSlotIsLive(slot))
 		return;					/* nor is a free slot a node */
-	search->counters->nodes_explored++;
+	search->source->counters->nodes_explored++;
 	search->explored++;
 	if (!PipeannIsWanted(search, item->id, slot))
 		return;
@@ -292,7 +292,7 @@ Score(PipeannSearch *search, const PipeannDiscard *item)
 static int
 TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 {
-	PipeannCodeOrder *order = &search->code_order;
+	PipeannCodeScan *order = &search->code_scan;
 	int			taken = 0;
 
 	while (taken < n && HasNext(search) && !(order->items[0].dist > bound))
@@ -314,7 +314,7 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 static float
 HorizonOfScan(const PipeannSearch *search)
 {
-	const PipeannSample *errors = &search->code_scan_errors;
+	const PipeannSample *errors = &search->code_scan.errors;
 
 	return !search->params.one_of_several || !search->params.has_horizon ||
 		PipeannListsAll(search) || errors->n < FEWEST_ERRORS ? INFINITY :
@@ -384,23 +384,23 @@ PipeannRunCodeScan(PipeannSearch *search)
 
 	if (PipeannScansSparse(search))
 		most = MostOfSparse(search);
-	else if (search->started)
+	else if (search->stage >= PIPEANN_STARTED)
 		most = Max(most, LATER_RUN);
-	if (!search->code_scan_begun)
+	if (!search->code_scan.begun)
 		Begin(search);
 	search->termination.on = false;
-	if (!search->started && search->params.may_end_early &&
+	if (search->stage < PIPEANN_STARTED && search->params.may_end_early &&
 		!PipeannListsAll(search) && !PipeannScansSparse(search))
 	{
 		PipeannTerminationInit(&search->termination, PIPEANN_L2,
 							   search->params.ef);
-		if (search->code_order.passing <= ef)
+		if (search->code_scan.passing <= ef)
 			search->termination.deviations = SURE_DEVIATIONS;
 		most *= MOST_LISTS;
 	}
-	search->started = true;
+	search->stage = Max(search->stage, PIPEANN_STARTED);
 	if (!HasNext(search) ||
-		search->code_order.items[0].dist > HorizonOfScan(search))
+		search->code_scan.items[0].dist > HorizonOfScan(search))
 		return false;
 	if (ReadNearest(search, most) || !HasNext(search))
 		search->termination.on = false;
@@ -414,12 +414,12 @@ PipeannRunCodeScan(PipeannSearch *search)
 float
 PipeannCodeScanReadTo(PipeannSearch *search, bool surely)
 {
-	const PipeannSample *errors = &search->code_scan_errors;
+	const PipeannSample *errors = &search->code_scan.errors;
 
 	if (!HasNext(search))
 		return INFINITY;
 	if (errors->n < FEWEST_ERRORS)
 		return -FLT_MAX;
-	return search->code_order.items[0].dist -
+	return search->code_scan.items[0].dist -
 		PipeannSampleBound(errors, surely ? SURE_DEVIATIONS : LIKELY_DEVIATIONS);
 }

@@ -50,9 +50,6 @@
 /* Behind the list all are explored that match, until they are this part of ef. */
 #define MATCHING_PART 0.3
 
-/* The share if none of the sample matches. */
-#define LEAST_SHARE 1e-6
-
 /* Matching nodes that a walk meets for each result. */
 #define MET_OF_RESULT 1.5
 
@@ -98,7 +95,7 @@ WalkLength(const PipeannSearch *search)
 {
 	return Max(search->stretch * search->params.ef +
 			   search->most_matching * (1 - search->near_share),
-			   MET_OF_RESULT * PIPEANN_EARLY_RESULTS / search->match_share);
+			   MET_OF_RESULT * PIPEANN_EARLY_RESULTS / PipeannMatchShare(search));
 }
 
 /* The number of nodes that pass of which `matching` are likely to match. */
@@ -106,7 +103,7 @@ static int
 PassingOf(const PipeannSearch *search, double matching)
 {
 	return (int) (matching *
-				  Min(search->near_share / search->match_share,
+				  Min(search->near_share / PipeannMatchShare(search),
 					  MOST_STRETCH));
 }
 
@@ -119,7 +116,7 @@ static double
 WalkCost(const PipeannSearch *search)
 {
 	bool		in_doubt = NODES_OF_RESULT * PIPEANN_EARLY_RESULTS >
-		search->match_share * pow(search->match_share, -STRETCH) *
+		PipeannMatchShare(search) * pow(PipeannMatchShare(search), -STRETCH) *
 		search->params.ef;
 
 	return WalkLength(search) * EXPLORE_COST +
@@ -130,13 +127,10 @@ WalkCost(const PipeannSearch *search)
 static void
 SetNearShare(PipeannSearch *search, double share)
 {
-	double		precision = search->params.code_filter->precision;
-
 	search->near_share = Max(share, LEAST_SHARE);
-	search->match_share = Max(share * precision, LEAST_SHARE);
-	search->stretch = PipeannListStretch(search->match_share,
+	search->stretch = PipeannListStretch(PipeannMatchShare(search),
 										 search->params.ef);
-	search->most_matching = search->match_share >= 1 ? 0 :
+	search->most_matching = PipeannMatchShare(search) >= 1 ? 0 :
 		PassingOf(search, MATCHING_PART * search->params.ef);
 }
 
@@ -150,15 +144,15 @@ ChooseFilterStrategy(PipeannSearch *search)
 	search->stretch = search->share = 1;
 	if (search->codes == NULL)
 		return;
-	search->scans_codes = search->params.wanted_nodes != NULL || PipeannScansSparse(search);
-	if (search->params.code_filter == NULL || search->scans_codes)
+	search->code_scan.chosen = search->params.wanted_nodes != NULL || PipeannScansSparse(search);
+	if (search->params.code_filter == NULL || search->code_scan.chosen)
 		return;
 	search->share = Max(PipeannSharePassing(search->codes,
 											search->params.code_filter),
 						LEAST_SHARE);
 	SetNearShare(search, search->share);
 	/* no walk is shorter than one in which all match */
-	search->scans_codes = ENTRY_COST + search->params.ef * EXPLORE_COST >= CodeScanCost(search);
+	search->code_scan.chosen = ENTRY_COST + search->params.ef * EXPLORE_COST >= CodeScanCost(search);
 }
 
 /*
@@ -172,8 +166,8 @@ PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
 		(passing + KNOWN_BEFORE * search->share) / (entries + KNOWN_BEFORE);
 
 	SetNearShare(search, share);
-	search->scans_codes = WalkCost(search) > CodeScanCost(search);
-	if (!search->scans_codes)
+	search->code_scan.chosen = WalkCost(search) > CodeScanCost(search);
+	if (!search->code_scan.chosen)
 		PipeannListBegin(search);
 }
 
@@ -185,7 +179,7 @@ static bool
 ShouldScanCodesUnread(const PipeannSearch *search)
 {
 	double		reads = READS_OF_NODE * search->params.ef *
-		pow(search->match_share, -READS_POWER);
+		pow(PipeannMatchShare(search), -READS_POWER);
 
 	return search->params.code_filter != NULL && search->reads > 0 &&
 		reads * READ_COST > CodeScanCost(search) + READS_OF_CODE_SCAN * READ_COST;
@@ -313,17 +307,17 @@ ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
 		id = codes->entry_ids[position];
 		if (id >= codes->ncodes)
 			continue;
-		search->batch_ids[m] = position;
-		search->batch_codes[m] = codes->entry_codes +
+		search->batch.ids[m] = position;
+		search->batch.codes[m] = codes->entry_codes +
 			(Size) position * codes->pq.nsubvectors;
-		__builtin_prefetch(search->batch_codes[m]);
+		__builtin_prefetch(search->batch.codes[m]);
 		m += PipeannIdSetAdd(&search->entered, position);
 	}
 	PipeannPqScan(&codes->pq, search->layout->metric, search->table,
-				  search->batch_codes, m, search->batch_dists);
-	search->counters->code_distances += m;
+				  search->batch.codes, m, search->batch.dists);
+	search->source->counters->code_distances += m;
 	for (int i = 0; i < m; i++)
-		Insert(list, search->batch_ids[i], search->batch_dists[i]);
+		Insert(list, search->batch.ids[i], search->batch.dists[i]);
 }
 
 static inline const uint32 *
@@ -430,7 +424,7 @@ AddEntryPoints(PipeannSearch *search)
 											FIRST_READS);
 	EntryList	list;
 
-	search->has_begun = true;
+	search->stage = PIPEANN_ENTERED;
 	PipeannMakeTable(search);
 	BeginEntryList(search, &list);
 	SearchEntryGraph(search, &list, search->params.by_page || passes_on ? list.length :
@@ -444,7 +438,7 @@ AddEntryPoints(PipeannSearch *search)
 										 codes->entry_ids[list.items[i].position]);
 		PipeannChooseFilterStrategyNear(search, passing, list.count);
 	}
-	if (search->scans_codes)
+	if (search->code_scan.chosen)
 		return;
 	for (int i = 0; i < Min(list.count, reads); i++)
 		PipeannRequestPageOf(search, codes->entry_ids[list.items[i].position],
@@ -496,17 +490,17 @@ PipeannSearchCreate(void)
 static void
 ReserveBatch(PipeannSearch *search, int size)
 {
-	if (size <= search->batch_size)
+	if (size <= search->batch.size)
 		return;
-	search->batch_ids = PipeannResized(search->batch_ids, size, sizeof(uint32));
-	search->batch_codes = PipeannResized(search->batch_codes, size,
+	search->batch.ids = PipeannResized(search->batch.ids, size, sizeof(uint32));
+	search->batch.codes = PipeannResized(search->batch.codes, size,
 										 sizeof(uint8 *));
-	search->batch_dists = PipeannResized(search->batch_dists, size,
+	search->batch.dists = PipeannResized(search->batch.dists, size,
 										 sizeof(float));
-	search->batch = PipeannResized(search->batch, size,
+	search->batch.items = PipeannResized(search->batch.items, size,
 								   sizeof(PipeannCandidate));
-	memset(search->batch, 0, size * sizeof(PipeannCandidate));
-	search->batch_size = size;
+	memset(search->batch.items, 0, size * sizeof(PipeannCandidate));
+	search->batch.size = size;
 }
 
 /*
@@ -534,14 +528,11 @@ ReserveMemory(PipeannSearch *search)
 
 	PipeannResultsReset(&search->results);
 	PIPEANN_RESERVE(search->refs, search->refs_size, FIRST_PAGES);
-	PIPEANN_RESERVE(search->unscored, search->unscored_size, FIRST_PAGES);
 	PipeannIdSetReset(&search->pages, FIRST_PAGES, true);
 	if (codes == NULL)
 		return;
-	PIPEANN_RESERVE(search->table, search->table_size,
-					codes->pq.nsubvectors * PIPEANN_CENTROIDS);
 	PipeannListBegin(search);
-	if (search->scans_codes)
+	if (search->code_scan.chosen)
 		return;					/* it never comes to the graph */
 	PipeannIdSetReset(&search->visited, FirstVisited(search), false);
 	if (search->params.left_out != NULL)
@@ -563,19 +554,22 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 				   const float *query, const PipeannSearchParams *params)
 {
 	PipeannMemory former = PipeannMemoryEnter(search);
+	int			numbers = codes == NULL ? 0 : codes->pq.nsubvectors * PIPEANN_CENTROIDS;
 
 	memset(search, 0, offsetof(PipeannSearch, pool));
+	search->code_scan.chosen = search->code_scan.begun = false;
+	search->code_scan.errors = (PipeannSample) {0};
+	search->unscored = PIPEANN_NO_REF;
 	search->layout = layout;
 	search->codes = codes;
 	search->source = source;
-	search->counters = source->counters;
 	search->query = query;
 	search->params = *params;
 	search->params.ef = Max(params->ef, 1);
-	if (PipeannQueryIsOther(layout->storage))
-		PIPEANN_RESERVE(search->rotated, search->rotated_size, layout->dim);
+	PIPEANN_RESERVE(search->table, search->table_size, numbers +
+					(PipeannQueryIsOther(layout->storage) ? (int) layout->dim : 0));
 	search->stored_query = PipeannQueryFor(layout->storage, query, layout->dim,
-										   search->rotated);
+										   search->table + numbers);
 	if (PipeannIsRounded(layout))
 		PipeannBoundsInit(&search->bounds, layout, query);
 	if (layout->slots_per_page > PIPEANN_MASKED_SLOTS)
@@ -594,7 +588,7 @@ PipeannSearchReleasePages(PipeannSearch *search)
 {
 	while (PipeannScoreNext(search))
 		;
-	for (uint32 i = 0; i < search->nrefs; i++)
+	for (uint32 i = 0; i < search->pages.used; i++)
 	{
 		if (search->refs[i].frame != NULL)
 			search->source->release(search->source, search->refs[i].frame);
@@ -653,9 +647,9 @@ IsUsedUp(PipeannSearch *search)
 float
 PipeannSearchEnter(PipeannSearch *search)
 {
-	if (!search->scans_codes)
+	if (!search->code_scan.chosen)
 		AddEntryPoints(search);
-	return search->scans_codes ? PipeannEnterCodeScan(search) :
+	return search->code_scan.chosen ? PipeannEnterCodeScan(search) :
 		search->pool.count > 0 ? search->pool.items[0].dist : INFINITY;
 }
 
@@ -699,14 +693,15 @@ RunList(PipeannSearch *search)
 bool
 PipeannSearchRun(PipeannSearch *search)
 {
-	if (!search->has_begun && !search->scans_codes)
+	if (search->stage == PIPEANN_NEW && !search->code_scan.chosen)
 		AddEntryPoints(search);
-	if (search->scans_codes || (!search->started && ShouldScanCodesUnread(search)))
+	if (search->code_scan.chosen ||
+		(search->stage < PIPEANN_STARTED && ShouldScanCodesUnread(search)))
 		return PipeannRunCodeScan(search);
-	if (!search->started)
+	if (search->stage < PIPEANN_STARTED)
 	{
 		PipeannAddPageMates(search);
-		search->started = true;
+		search->stage = PIPEANN_STARTED;
 	}
 	else if (PipeannListIsBeyond(search))
 	{
@@ -733,11 +728,11 @@ PipeannSearchLengthen(PipeannSearch *search, int ef)
 {
 	int			before;
 
-	if (!search->started)
+	if (search->stage == PIPEANN_NEW)
 	{
 		AddEntryPoints(search);
 		PipeannAddPageMates(search);
-		search->started = true;
+		search->stage = PIPEANN_STARTED;
 	}
 	PipeannListSetEf(search, ef);
 	before = search->pool.count;
@@ -766,9 +761,9 @@ PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order)
 	}
 	if (PipeannScansSparse(search))
 		frontier.results /= PIPEANN_SPARSE_READ;
-	else if (search->code_scan_begun && order != PIPEANN_ITERATIVE_OFF)
+	else if (search->code_scan.begun && order != PIPEANN_ITERATIVE_OFF)
 	{
-		frontier.results = PG_UINT64_MAX;
+		frontier.results = UINT64_MAX;
 		frontier.distance = PipeannCodeScanReadTo(search, order == PIPEANN_ITERATIVE_STRICT);
 		return frontier;
 	}
@@ -781,7 +776,7 @@ PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order)
 bool
 PipeannSearchHasAll(PipeannSearch *search, float distance)
 {
-	return search->code_scan_begun && !PipeannScansSparse(search) &&
+	return search->code_scan.begun && !PipeannScansSparse(search) &&
 		PipeannCodeScanReadTo(search, true) > distance;
 }
 

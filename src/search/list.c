@@ -152,7 +152,7 @@ ShortenHead(PipeannSearch *search)
 	const PipeannTermination *termination = &search->termination;
 	PipeannPool *pool = &search->pool;
 	int			last = (int) (PIPEANN_EARLY_RESULTS *
-							  powf((float) search->match_share, -LENGTH_POWER));
+							  powf((float) PipeannMatchShare(search), -LENGTH_POWER));
 	int			head = Min(pool->head, pool->count);
 	float		bound;
 
@@ -228,7 +228,7 @@ PipeannListSetBound(PipeannSearch *search)
 		search->pool.bound = -INFINITY;
 		search->pool.least = 0;
 	}
-	if (search->pool.matching > 0 && search->reads > 0 && !search->code_scan_begun)
+	if (search->pool.matching > 0 && search->reads > 0 && !search->code_scan.begun)
 		ShortenHead(search);
 }
 
@@ -237,7 +237,7 @@ static void
 SetHead(PipeannSearch *search, int length)
 {
 	search->pool.length = length;
-	if (search->most_matching > 0 && !search->continued)
+	if (search->most_matching > 0 && search->stage < PIPEANN_CONTINUED)
 		PipeannPoolSetHead(&search->pool, length,
 						   Max(search->most_matching, search->params.min_list));
 }
@@ -289,7 +289,7 @@ PipeannListSetForReads(PipeannSearch *search)
 	int			length = search->termination.on ?
 		PipeannListEf(search) + BEYOND : PipeannListToExplore(search);
 
-	if (search->continued)
+	if (search->stage == PIPEANN_CONTINUED)
 		length = search->pool.length;
 	SetHead(search, length);
 	length = search->pool.length;
@@ -336,7 +336,7 @@ PipeannListRefill(PipeannSearch *search)
 	uint64		most = Max(MAX_POOL, PipeannListEf(search));
 	uint64		more = Max(search->explored, (uint64) PipeannListEf(search));
 
-	search->continued = true;
+	search->stage = PIPEANN_CONTINUED;
 	more = Min(more, most);
 	PipeannPoolWiden(&search->pool, (int) more,
 					 CapacityFor(search, (int) more));

@@ -45,13 +45,13 @@ MeasureBatch(PipeannSearch *search, int n)
 		int			count = Min(n - i, PIPEANN_MOST_GATHERED);
 
 		if (search->codes->loader != NULL)
-			PipeannGatherCodes(search->codes, search->batch_ids + i, count,
-							   search->batch_codes + i);
+			PipeannGatherCodes(search->codes, search->batch.ids + i, count,
+							   search->batch.codes + i);
 		PipeannPqScan(&search->codes->pq, search->layout->metric, search->table,
-					  search->batch_codes + i, count, search->batch_dists + i);
+					  search->batch.codes + i, count, search->batch.dists + i);
 	}
 	PipeannCountCodeReads(search);
-	search->counters->code_distances += n;
+	search->source->counters->code_distances += n;
 }
 
 /* Add the first n nodes of the batch to the pool, by their codes' distances. */
@@ -65,23 +65,23 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 	MeasureBatch(search, n);
 	for (int i = 0; i < n; i++)
 	{
-		PipeannCandidate *item = &search->batch[taken];
-		float		dist = search->batch_dists[i];
+		PipeannCandidate *item = &search->batch.items[taken];
+		float		dist = search->batch.dists[i];
 		bool		matches;
 
-		if (!Takes(search, search->batch_ids[i], dist, &matches))
+		if (!Takes(search, search->batch.ids[i], dist, &matches))
 		{
-			PipeannPoolDiscard(&search->pool, search->batch_ids[i], dist);
+			PipeannPoolDiscard(&search->pool, search->batch.ids[i], dist);
 			continue;
 		}
-		item->id = search->batch_ids[i];
+		item->id = search->batch.ids[i];
 		item->dist = dist;
 		item->matches = matches;
 		item->ref = PIPEANN_NO_REF;
 		PipeannSetPage(search, item);
 		taken++;
 	}
-	PipeannPoolMerge(&search->pool, search->batch, taken);
+	PipeannPoolMerge(&search->pool, search->batch.items, taken);
 }
 
 /*
@@ -100,7 +100,7 @@ PipeannAddEntryPages(PipeannSearch *search)
 		uint32		first = PipeannIdPage(l, search->entry_points[i]) *
 			l->slots_per_page;
 
-		if (n + (int) l->fill > search->batch_size)
+		if (n + (int) l->fill > search->batch.size)
 		{
 			PipeannBatchToPool(search, n);
 			n = 0;
@@ -193,7 +193,7 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 												   search->params.out_of_line_arg);
 	else
 		dist = PipeannSlotDistance(search, slot);
-	search->counters->exact_distances++;
+	search->source->counters->exact_distances++;
 	if (wanted)
 		AddResult(search, id, slot, dist);
 	LookWhetherEnds(search, id, slot);
@@ -290,9 +290,10 @@ PipeannScoreNext(PipeannSearch *search)
 {
 	PipeannPageRef *ref;
 
-	if (search->nunscored == 0)
+	if (search->unscored == PIPEANN_NO_REF)
 		return false;
-	ref = &search->refs[search->unscored[--search->nunscored]];
+	ref = &search->refs[search->unscored];
+	search->unscored = ref->next_unscored;
 	ScorePage(search, ref->page, ref->frame->nodes, ref->slots,
 			  PipeannWantsPageMates(search));
 	return true;
@@ -326,10 +327,10 @@ AddRef(PipeannSearch *search, uint32 page)
 
 	if (PipeannIdSetGet(&search->pages, page, &at))
 		return at;
-	if (search->nrefs == search->refs_size)
+	at = search->pages.used;
+	if (at == search->refs_size)
 		PIPEANN_RESERVE(search->refs, search->refs_size,
 						search->refs_size * 2);
-	at = search->nrefs++;
 	search->refs[at] = (PipeannPageRef) {.page = page};
 	PipeannIdSetPut(&search->pages, page, at);
 	return at;
@@ -427,10 +428,8 @@ PipeannLookUpPage(PipeannSearch *search, int position)
 static void
 QueueScoring(PipeannSearch *search, uint32 at)
 {
-	if (search->nunscored == search->unscored_size)
-		PIPEANN_RESERVE(search->unscored, search->unscored_size,
-						search->unscored_size * 2);
-	search->unscored[search->nunscored++] = at;
+	search->refs[at].next_unscored = search->unscored;
+	search->unscored = at;
 }
 
 /*
@@ -449,24 +448,14 @@ ScoreWholePage(PipeannSearch *search, uint32 at)
 	QueueScoring(search, at);
 }
 
-/*
- * Note that a page has come. One read for a candidate which has left the pool was
- * wasted (PipeANN 4.2.3 widens the pipe while few are).
- */
+/* Note that a page has come. */
 void
 PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 {
 	uint32		at = (uint32) (uintptr_t) frame->user;
 	PipeannPageRef *ref = &search->refs[at];
-	PipeannPool *pool = &search->pool;
 
-	pool->first_unseen = 0;
-	if (!frame->hit)
-	{
-		search->reads_in++;
-		search->reads_wasted += pool->count >= pool->length &&
-			!(ref->dist <= pool->items[pool->length - 1].dist);
-	}
+	search->pool.first_unseen = 0;
 	if (ref->by_node && search->params.by_page)
 	{
 		ScoreWholePage(search, at);
@@ -545,7 +534,7 @@ static void
 ScoreWholePages(PipeannSearch *search)
 {
 	search->params.by_page = true;
-	for (uint32 i = 0; i < search->nrefs; i++)
+	for (uint32 i = 0; i < search->pages.used; i++)
 	{
 		const PipeannPageRef *ref = &search->refs[i];
 
@@ -667,7 +656,7 @@ MarkKept(PipeannSearch *search, uint32 most)
 static void
 ReleaseOthers(PipeannSearch *search)
 {
-	for (uint32 i = 0; i < search->nrefs; i++)
+	for (uint32 i = 0; i < search->pages.used; i++)
 	{
 		PipeannPageRef *ref = &search->refs[i];
 
@@ -718,7 +707,7 @@ ScoreReleasedPages(PipeannSearch *search)
 {
 	if (!search->params.by_page)
 		return;
-	for (uint32 i = 0; i < search->nrefs; i++)
+	for (uint32 i = 0; i < search->pages.used; i++)
 	{
 		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
 			continue;

@@ -14,11 +14,11 @@ PipeannBatchAddOne(PipeannSearch *search, int n, uint32 id, bool in_memory)
 {
 	if (id >= search->codes->ncodes)
 		return n;
-	search->batch_ids[n] = id;
+	search->batch.ids[n] = id;
 	if (in_memory)
 	{
-		search->batch_codes[n] = PipeannCodeInMemory(search->codes, id);
-		__builtin_prefetch(search->batch_codes[n]);
+		search->batch.codes[n] = PipeannCodeInMemory(search->codes, id);
+		__builtin_prefetch(search->batch.codes[n]);
 	}
 	return n + PipeannIdSetAdd(&search->visited, id);
 }
@@ -63,7 +63,7 @@ PipeannIsWanted(const PipeannSearch *search, uint32 id,
 static inline bool
 PipeannWantsPageMates(const PipeannSearch *search)
 {
-	return search->reads > 0 && !search->code_scan_begun;
+	return search->reads > 0 && !search->code_scan.begun;
 }
 
 /* The exact distance of a node by what its slot has. */
@@ -191,7 +191,7 @@ PipeannAddPageMates(PipeannSearch *search)
 {
 	if (search->nentry_pages > 0 && search->reads > 0)
 		PipeannAddEntryPages(search);
-	if (search->nunscored > 0 && PipeannWantsPageMates(search))
+	if (search->unscored != PIPEANN_NO_REF && PipeannWantsPageMates(search))
 		while (PipeannScoreNext(search))
 			;
 }

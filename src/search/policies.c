@@ -26,7 +26,7 @@ ExploreToBatch(PipeannSearch *search, int position, int n)
 	const PipeannSlot *slot;
 
 	PipeannPoolSetExplored(&search->pool, position);
-	search->counters->nodes_explored++;
+	search->source->counters->nodes_explored++;
 	slot = PipeannGetSlot(search, ref, PipeannIdSlot(l, item->id));
 	if (!PipeannSlotIsNode(slot))
 		return n;
@@ -389,12 +389,17 @@ static void
 Arrive(PipeannSearch *search, PipeannFrame *frame, int max_width)
 {
 	PipeannPolicyState *policy = &search->policy;
+	const PipeannPool *pool = &search->pool;
+	float		dist = search->refs[(uintptr_t) frame->user].dist;
 
+	policy->arrived++;
+	policy->wasted += pool->count >= pool->length &&
+		!(dist <= pool->items[pool->length - 1].dist);
 	PipeannNotePage(search, frame);
 	policy->converged_at = Max(policy->converged_at,
 							   PipeannPoolFirstUnread(&search->pool));
 	if (policy->converged_at >= CONVERGED && policy->width < max_width &&
-		search->reads_wasted <= MAX_WASTE * search->reads_in)
+		policy->wasted <= MAX_WASTE * policy->arrived)
 		policy->width++;
 }
 

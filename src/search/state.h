@@ -32,6 +32,7 @@ typedef struct PipeannPageRef
 	bool		by_node;		/* its nodes are scored one by one, each when it
 								 * is explored, and not with their page */
 	bool		kept;			/* not to be given back this time */
+	uint32		next_unscored;	/* the next one that awaits scoring, or NO_REF */
 	uint64		slots;			/* bits of the slots scored so until now */
 	PipeannFrame *frame;		/* NULL once released */
 } PipeannPageRef;
@@ -45,9 +46,12 @@ typedef struct PipeannPageRef
 /* Slots of a page for which a 64-bit mask has room. */
 #define PIPEANN_MASKED_SLOTS 64
 
-/* The nearest nodes that may match and are not taken yet, as a heap. */
-typedef struct PipeannCodeOrder
+/* A scan of codes: the nearest nodes that may match and are not taken yet, as a heap. */
+typedef struct PipeannCodeScan
 {
+	bool		chosen;			/* in place of a walk; from when it is known */
+	bool		begun;
+	PipeannSample errors;		/* of the codes of nodes read */
 	PipeannDiscard *items;
 	uint64		n;
 	uint64		size;			/* items that may be kept */
@@ -57,7 +61,7 @@ typedef struct PipeannCodeOrder
 	PipeannDiscard bound;		/* nodes farther than this one are not kept */
 	bool		left_out;		/* there were such nodes */
 	bool		unordered;		/* so few nodes that codes were not looked at */
-} PipeannCodeOrder;
+} PipeannCodeScan;
 
 /* What a policy remembers of a search. */
 typedef struct PipeannPolicyState
@@ -65,6 +69,8 @@ typedef struct PipeannPolicyState
 	int			width;			/* of the pipe, or of the burst; 0: none yet */
 	int			converged_at;	/* pipe: most candidates ever ahead of the
 								 * first unread one */
+	uint32		arrived;		/* pipe: reads that came, */
+	uint32		wasted;			/* of which the candidate was out of the list by then */
 	bool		converging;		/* look_ahead */
 	uint32		passed_over;	/* look_ahead: candidate that was to be read, or
 								 * INVALID_ID */
@@ -72,12 +78,33 @@ typedef struct PipeannPolicyState
 														 * servers were asked */
 } PipeannPolicyState;
 
+/* How far a search has come. */
+typedef enum PipeannSearchStage
+{
+	PIPEANN_NEW,
+	PIPEANN_ENTERED,			/* entry points are candidates */
+	PIPEANN_STARTED,			/* it was run */
+	PIPEANN_CONTINUED			/* its list was explored, and filled again */
+} PipeannSearchStage;
+
+/* Unvisited neighbours of the nodes explored together. */
+typedef struct PipeannBatch
+{
+	uint32	   *ids;
+	const uint8 **codes;
+	float	   *dists;
+	PipeannCandidate *items;	/* the ones that go to the pool */
+	int			size;
+} PipeannBatch;
+
+/* A share of nodes by a sample of which none matches. */
+#define LEAST_SHARE 1e-6
+
 struct PipeannSearch
 {
 	const PipeannLayout *layout;
 	const PipeannCodes *codes;
 	PipeannPageSource *source;
-	PipeannCounters *counters;
 	const float *query;
 	PipeannSearchParams params;
 	const void *stored_query;	/* the query of the storage's kernels */
@@ -86,11 +113,8 @@ struct PipeannSearch
 	PipeannTermination termination; /* on until it has gone past an early end */
 	uint64		hits;			/* pages had without a read */
 	uint64		reads;
-	uint32		reads_in;		/* reads that came */
-	uint32		reads_wasted;	/* whose candidate was out of the list by then */
-	uint32		nrefs;
 	uint32		nheld;			/* refs with a frame */
-	uint32		nunscored;
+	uint32		unscored;		/* the ref that arrived last and awaits scoring, or NO_REF */
 	uint64		explored;		/* nodes with rows that were explored */
 	uint64		matching;		/* those of them that may be results */
 	int			nentry_pages;	/* entry points whose page-mates are no
@@ -98,20 +122,14 @@ struct PipeannSearch
 	PipeannSample distances;	/* exact ones, of nodes scored when explored */
 	PipeannSample errors;		/* of these nodes' codes */
 	bool		has_table;		/* table[] is the query's */
-	bool		has_begun;		/* entry points are candidates */
 	bool		has_ended;		/* found what params.ends_at looks for */
-	bool		started;
-	bool		continued;
+	PipeannSearchStage stage;
 	double		share;			/* of all nodes that may match, by a sample */
 	double		near_share;		/* of the nodes near the query that may match */
-	double		match_share;	/* of these that do match, as far as is known */
-	double		stretch;		/* how many times longer than ef the list is, for
-								 * candidates that do not match */
+	double		stretch;		/* the list in lengths of ef: longer for candidates that
+								 * do not match */
 	int			most_matching;	/* matching candidates behind the list's head; 0:
 								 * there is no head */
-	bool		scans_codes;	/* is a code scan, or will be: not the graph */
-	bool		code_scan_begun;
-	PipeannSample code_scan_errors;
 	PipeannPolicyState policy;
 
 	/*
@@ -123,23 +141,13 @@ struct PipeannSearch
 	PipeannIdSet entered;		/* positions of the entry graph */
 	uint32		entry_points[PIPEANN_MAX_ENTRY_POINTS];
 	PipeannIdSet pages;			/* graph page -> refs[] */
-	PipeannPageRef *refs;
+	PipeannPageRef *refs;		/* pages.used of them */
 	uint32		refs_size;
-	uint32	   *unscored;		/* refs that arrived and await scoring */
-	uint32		unscored_size;
-
-	PipeannCodeOrder code_order;
-	float	   *table;			/* [nsubvectors][256] of code distances */
+	PipeannCodeScan code_scan;
+	PipeannBatch batch;
+	float	   *table;			/* [nsubvectors][256] of code distances; then [dim], the
+								 * query of a quantised index */
 	int			table_size;		/* numbers that there is memory for */
-	float	   *rotated;		/* [rotated_size] the query of a quantised index */
-	int			rotated_size;
-
-	/* unvisited neighbours of the nodes explored together */
-	uint32	   *batch_ids;
-	const uint8 **batch_codes;
-	float	   *batch_dists;
-	PipeannCandidate *batch;	/* the ones that go to the pool */
-	int			batch_size;
 };
 
 /* results.c */
@@ -153,6 +161,15 @@ extern bool PipeannRunCodeScan(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
 extern float PipeannCodeScanReadTo(PipeannSearch *search, bool surely);
 
+/* The share of the nodes near the query that do match, as far as is known. */
+static inline double
+PipeannMatchShare(const PipeannSearch *search)
+{
+	const PipeannCodeFilter *filter = search->params.code_filter;
+
+	return filter == NULL ? 1 : Max(search->near_share * filter->precision, LEAST_SHARE);
+}
+
 /* Count the code pages that were read until now, for this search. */
 static inline void
 PipeannCountCodeReads(PipeannSearch *search)
@@ -161,7 +178,7 @@ PipeannCountCodeReads(PipeannSearch *search)
 
 	if (loader == NULL)
 		return;
-	search->counters->code_page_reads += loader->reads;
+	search->source->counters->code_page_reads += loader->reads;
 	loader->reads = 0;
 }
 

@@ -405,7 +405,7 @@ ReadsLittleWhereFewMatch(void)
 
 	search = BeginQuery(l2_index, &coded, memory, 1, query, &params);
 	CHECK(PipeannSearchRun(search));
-	CHECK(PipeannSearchFrontier(search, PIPEANN_ITERATIVE_STRICT).results == PG_UINT64_MAX);
+	CHECK(search->code_scan.begun);
 	for (uint32 id = 0; id < l2_index->ids; id++)
 		passing += Fulfils(id, &wish);
 	CHECK(memory->counters.page_reads <= passing);
@@ -467,7 +467,7 @@ DoubtsWhatItDidNotExplore(void)
 	uint32		id = 0;
 
 	PipeannPoolReset(pool, 30);
-	search.near_share = search.match_share = 0.5;
+	search.near_share = 0.5;
 	CHECK(!PipeannWalkIsInDoubt(&search));
 	search.params.code_filter = &filter;
 	CHECK(!PipeannWalkIsInDoubt(&search));
@@ -491,7 +491,7 @@ DoubtsWhatItDidNotExplore(void)
 	search.explored = 21;
 	CHECK(!PipeannWalkIsInDoubt(&search));
 
-	search.match_share = 0.05;
+	filter.precision = 0.1;
 	CHECK(PipeannWalkIsInDoubt(&search));
 }
 
@@ -513,16 +513,16 @@ GoesByWhatIsNear(void)
 	search = BeginQuery(l2_index, &coded, memory, 1, query, &params);
 	many.ncodes = 200 * coded.ncodes;	/* only counted */
 	search->codes = &many;
-	search->scans_codes = false;
+	search->code_scan.chosen = false;
 	PipeannChooseFilterStrategyNear(search, 30, 30);
-	CHECK(!search->scans_codes && search->most_matching == 0);
+	CHECK(!search->code_scan.chosen && search->most_matching == 0);
 	CHECK(search->stretch == 1);
 	PipeannChooseFilterStrategyNear(search, 15, 30);
-	CHECK(!search->scans_codes && search->stretch > 1);
+	CHECK(!search->code_scan.chosen && search->stretch > 1);
 	search->codes = &coded;
 	PipeannChooseFilterStrategyNear(search, 0, 30);
-	CHECK(search->scans_codes);
-	search->scans_codes = false;
+	CHECK(search->code_scan.chosen);
+	search->code_scan.chosen = false;
 	EndSearch(search, memory);
 }
 
