@@ -17,11 +17,19 @@ bytea	   *(*pipeann_ask_part) (Relation index, uint32 part, const bytea *message
 
 /* ---------- the server that a client has asked ---------- */
 
+/* What a search calls back with. */
+typedef struct Baton
+{
+	PipeannScan *state;
+	TimestampTz until;			/* how long others are waited for; or 0 */
+} Baton;
+
 /* What is sent is the query as it was given, which makes the same of it everywhere. */
 static bool
 PassOn(PipeannSearch *search, uint32 part, void *arg)
 {
-	PipeannScan *state = arg;
+	Baton	   *baton = arg;
+	const PipeannScan *state = baton->state;
 	const PipeannMeta *meta = &state->view.meta;
 	PipeannIdList list = PipeannSearchList(search);
 	Size		query = mul_size(meta->layout.dim, sizeof(float));
@@ -43,7 +51,7 @@ PassOn(PipeannSearch *search, uint32 part, void *arg)
 								state->scan->orderByData->sk_argument,
 								meta->layout.dim), query);
 	memcpy(to + sizeof(head) + query, list.ids, ids);
-	answer = pipeann_ask_part(state->view.index, part, message, &state->others_until);
+	answer = pipeann_ask_part(state->view.index, part, message, &baton->until);
 	if (answer != NULL)
 	{
 		PipeannSearchTakeIds(search, VARDATA_ANY(answer),
@@ -62,6 +70,8 @@ PassOn(PipeannSearch *search, uint32 part, void *arg)
 void
 PipeannBatonBegin(PipeannScan *state, PipeannSearchParams *params)
 {
+	Baton	   *baton;
+
 	if (pipeann_ask_part == NULL || IsParallelWorker() || pipeann_parts == 0 ||
 		state->filter != NULL || state->tid_filter != NULL ||
 		state->view.cache == NULL || !state->comparable ||
@@ -71,7 +81,8 @@ PipeannBatonBegin(PipeannScan *state, PipeannSearchParams *params)
 	params->parts = PipeannIndexParts(&state->view.meta);
 	params->own_part = (uint32) pipeann_part - 1;
 	params->pass_on = PassOn;
-	params->pass_on_arg = state;
+	params->pass_on_arg = baton = palloc0(sizeof(Baton));
+	baton->state = state;
 }
 
 /* ---------- the server that is asked by another one (step.c) ---------- */

@@ -186,6 +186,13 @@ AddCondition(PipeannFilter *filter, const PipeannColumns *columns, ScanKey key)
 	filter->is_void |= condition->narguments == 0;
 }
 
+/* Whether no row can match a scan's conditions. */
+static bool
+IsVoid(const PipeannScan *state)
+{
+	return state->filter != NULL && state->filter->is_void;
+}
+
 /*
  * The conditions of a scan's keys, in CurrentMemoryContext; NULL if there are
  * none.
@@ -516,6 +523,7 @@ struct PipeannLeftOut
 	bool		nulls;			/* this pass is for rows without a vector */
 	bool		wants_nulls;
 	bool		met_nulls;		/* the pass before has met some */
+	PipeannRow	row;			/* the last one found */
 	BlockNumber block;			/* of which the roots are known */
 	OffsetNumber roots[MaxHeapTuplesPerPage];
 	Datum		values[INDEX_MAX_KEYS];
@@ -651,7 +659,7 @@ NameByRoot(PipeannLeftOut *left_out, ItemPointer tid)
  * look at. Ends when `most` rows of the table were looked at.
  */
 static bool
-LeftOutNext(PipeannLeftOut *left_out, int64 most, ItemPointer tid)
+LeftOutNext(PipeannLeftOut *left_out, int64 most)
 {
 	while (left_out->table != NULL && left_out->looked_at < most)
 	{
@@ -669,8 +677,8 @@ LeftOutNext(PipeannLeftOut *left_out, int64 most, ItemPointer tid)
 		left_out->looked_at++;
 		if (!IsLeftOut(left_out))
 			continue;
-		*tid = left_out->slot->tts_tid;
-		NameByRoot(left_out, tid);
+		left_out->row.tid = left_out->slot->tts_tid;
+		NameByRoot(left_out, &left_out->row.tid);
 		if (!left_out->scan->xs_want_itup)
 			return true;
 		old = MemoryContextSwitchTo(GetPerTupleMemoryContext(left_out->estate));
@@ -721,7 +729,7 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	params = PipeannScanParams(&state->view.meta, RowsWanted(heeds));
 	state->query = ScanQuery(scan, l, &state->comparable);
 	state->filter = FilterBegin(scan, &state->view);
-	state->is_void = state->filter != NULL && state->filter->is_void;
+	state->exhausted = IsVoid(state);
 	state->exact = palloc(mul_size(PipeannFloats(l->storage, l->dim),
 								   sizeof(float)));
 	state->source = PipeannViewSource(&state->view, &state->counters);
@@ -750,7 +758,7 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 		PipeannBatonStep(state, &params);
 	else if (pipeann_search_mode == PIPEANN_BATON)
 		PipeannBatonBegin(state, &params);
-	state->mode = pipeann_search_mode;
+	PipeannLastMode = pipeann_search_mode;
 	state->search = PipeannReuseSearch();
 	PipeannSearchBegin(state->search, l,
 					   state->view.cache != NULL ? &state->view.codes : NULL,
@@ -802,8 +810,8 @@ ResetScan(PipeannScan *state)
 {
 	EndParts(state);
 	MemoryContextReset(state->context);
-	memset((char *) state + offsetof(PipeannScan, started), 0,
-		   sizeof(PipeannScan) - offsetof(PipeannScan, started));
+	memset((char *) state + offsetof(PipeannScan, heeds), 0,
+		   sizeof(PipeannScan) - offsetof(PipeannScan, heeds));
 	state->last_dist = state->farthest = -INFINITY;
 	state->chain.next = PIPEANN_INVALID_ID;
 }
@@ -835,9 +843,9 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 			  int norderbys)
 {
 	PipeannScan *state = scan->opaque;
-	bool		forget = PIPEANN_PLANTED("rescan-vector") && state->started;
+	bool		forget = PIPEANN_PLANTED("rescan-vector") && state->search != NULL;
 
-	if (state->started)
+	if (state->search != NULL)
 		LeaveToNext(state);
 	ResetScan(state);
 	if (keys && scan->numberOfKeys > 0)
@@ -893,8 +901,6 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 	state->prefetch.expected = scan->indexRelation->rd_amcache == NULL ? 1 :
 		*(int *) scan->indexRelation->rd_amcache;
 	BeginSearch(scan, state);
-	state->started = true;
-	state->searched = false;
 }
 
 /* Begin a scan's search without running it, for who gives it what another one knows. */
@@ -916,7 +922,7 @@ IsEntering(PipeannScan *state)
 
 	if (bound == NULL || !bound->entering || state->searched)
 		return false;
-	bound->entered = state->is_void || state->view.cache == NULL ? 0 :
+	bound->entered = IsVoid(state) || state->view.cache == NULL ? 0 :
 		PipeannSearchEnter(state->search);
 	return true;
 }
@@ -938,18 +944,17 @@ Matches(IndexScanDesc scan, PipeannScan *state, const PipeannRow *row)
 }
 
 /*
- * Whether the search has come to its end, and not to one that it was set: then rows
- * that the index leaves out are next. If others were left out as they came late, who
- * fills a limit may want those first.
+ * When no row of the search comes next: whether that has come to its end, and not to one that
+ * it was set. Then rows that the index leaves out are next. If others were left out as they
+ * came late, whoever fills a limit may want those first.
  */
 static bool
 IsAtEnd(PipeannScan *state)
 {
-	bool		at_end = (state->exhausted || state->beyond) &&
-		state->looked_at < PipeannMostToLookAt(state) &&
+	bool		at_end = state->looked_at < PipeannMostToLookAt(state) &&
 		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
 		(state->heeds.bound == NULL || isinf(state->heeds.bound->distance)) &&
-		!state->is_void;
+		!IsVoid(state);
 
 	if (at_end && state->late && state->heeds.fill != NULL)
 	{
@@ -962,17 +967,15 @@ IsAtEnd(PipeannScan *state)
 static const PipeannRow *
 NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 {
-	PipeannRow *row = &state->row_left_out;
-
 	if (!IsAtEnd(state))
 		return NULL;
 	if (state->left_out == NULL)
 		state->left_out = LeftOutBegin(scan, &state->view);
 	if (state->left_out == NULL ||
-		!LeftOutNext(state->left_out, PipeannMostToLookAt(state), &row->tid))
+		!LeftOutNext(state->left_out, PipeannMostToLookAt(state)))
 		return NULL;
 	scan->xs_recheck = scan->numberOfKeys > 0;
-	return row;
+	return &state->left_out->row;
 }
 
 /* Whether the scan has looked at so many rows that another way is taken. */
@@ -990,14 +993,14 @@ GivesUp(const PipeannScan *state)
 static const PipeannRow *
 NextRow(IndexScanDesc scan, PipeannScan *state)
 {
-	while (!GivesUp(state) && (state->rows_left > 0 || PipeannStreamLoad(state)))
+	while (!GivesUp(state) && (state->left.n > 0 || PipeannStreamLoad(state)))
 	{
-		const PipeannRow *row = state->next_row;
+		const PipeannRow *row = state->left.rows;
 		bool		dead;
 
 		CHECK_FOR_INTERRUPTS();
-		state->next_row = PipeannRowNext(&state->view.meta.layout, row);
-		state->rows_left--;
+		state->left.rows = PipeannRowNext(&state->view.meta.layout, row);
+		state->left.n--;
 		if (!Matches(scan, state, row))
 			continue;
 		state->looked_at++;
@@ -1018,7 +1021,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	const PipeannRow *row = NULL;
 
 	Assert(ScanDirectionIsForward(dir));
-	if (!state->started)
+	if (state->search == NULL)
 		StartScan(scan, state);
 	else if (scan->kill_prior_tuple)
 		state->looked_at--;		/* it was dead to everybody */
@@ -1043,10 +1046,9 @@ pipeannendscan(IndexScanDesc scan)
 {
 	PipeannScan *state = scan->opaque;
 
-	if (state->started)
+	if (state->search != NULL)
 	{
 		PipeannLastCounters = state->counters;
-		PipeannLastMode = state->mode;
 		PipeannStatsAdd(PipeannCacheStats(), scan->indexRelation,
 						&state->counters);
 		LeaveToNext(state);

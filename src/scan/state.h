@@ -15,6 +15,7 @@
 #include "utils/rel.h"
 
 typedef struct PipeannFilter PipeannFilter;
+typedef struct PipeannTable PipeannTable;
 typedef struct PipeannTidFilterState PipeannTidFilterState;
 typedef struct PipeannLeftOut PipeannLeftOut;
 
@@ -60,21 +61,17 @@ typedef struct PipeannScan
 	IndexScanDesc scan;
 	MemoryContext context;		/* reset by each rescan */
 	PipeannCounters counters;	/* over all rescans */
-	int			mode;
 
 	/* all from here on begins anew with each rescan */
-	bool		started;
-	bool		searched;		/* the search's first run is over */
 	PipeannScanContext heeds;
 
 	PipeannIndexView view;
 	PipeannPageSource *source;
-	PipeannSearch *search;
+	PipeannSearch *search;		/* NULL before the first row is asked for */
+	bool		searched;		/* its first run is over */
 	const float *query;
 	float	   *exact;			/* [dim] a vector before rounding */
-	TimestampTz others_until;	/* baton: how long others are waited for; or 0 */
 	PipeannFilter *filter;		/* NULL if there are no conditions */
-	bool		is_void;		/* no row can match these */
 	PipeannTidFilterState *tid_filter;	/* of the nodes of given rows, or NULL */
 	PipeannOnly *only;			/* of an index-only scan, else NULL */
 
@@ -89,22 +86,17 @@ typedef struct PipeannScan
 								 * have */
 	float		most;			/* the order key beyond which a condition wants no
 								 * row, or infinity */
-	bool		beyond;			/* the next row is there */
 	bool		comparable;		/* rows have an order */
 	pairingheap *known;			/* results whose distances are exact; or NULL */
-	struct TupleTableSlot *table_row;	/* whose vector is read; or NULL */
-	struct IndexFetchTableData *table_fetch;	/* by which it is read */
+	PipeannTable *table;		/* to read vectors in it; or NULL */
 	PipeannPrefetch prefetch;
 
 	/* rows of the current result */
-	void	   *rows;
-	const PipeannRow *next_row;
-	uint32		rows_left;
+	void	   *rows;			/* room for those of a slot */
+	PipeannRowList left;		/* those of them that come next */
 	PipeannChain chain;			/* its rows in overflow slots */
 
-	/* of rows that the index leaves out, when there are no others */
-	PipeannLeftOut *left_out;
-	PipeannRow	row_left_out;
+	PipeannLeftOut *left_out;	/* rows that the index leaves out, when there are no others */
 } PipeannScan;
 
 /* Whether TIDs of a table name blocks, and rows that do not move. */

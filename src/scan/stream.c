@@ -105,6 +105,12 @@ PrefetchSettled(PipeannRowList rows, void *arg)
 
 /* The vectors that a scan itself reads from the table. */
 
+struct PipeannTable
+{
+	TupleTableSlot *row;		/* whose vector is read */
+	IndexFetchTableData *fetch; /* by which it is read */
+};
+
 /*
  * Copy the vector of a row in a slot; false if it has none. As for an insert the
  * index's expression is computed for whoever asks. distance is NULL, or set to the
@@ -164,22 +170,23 @@ PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
 	bool		dead = false;
 	bool		found;
 
-	if (state->table_row == NULL)
+	if (state->table == NULL)
 	{
+		state->table = palloc(sizeof(PipeannTable));
 		/* no reference to the table's own descriptor: nobody would give it up */
-		state->table_row =
+		state->table->row =
 			MakeSingleTupleTableSlot(CreateTupleDescCopyConstr(RelationGetDescr(scan->heapRelation)),
 									 table_slot_callbacks(scan->heapRelation));
-		state->table_fetch = table_index_fetch_begin(scan->heapRelation);
+		state->table->fetch = table_index_fetch_begin(scan->heapRelation);
 	}
 	context = AllocSetContextCreate(state->context, "pipeann table row",
 									ALLOCSET_SMALL_SIZES);
 	MemoryContextSwitchTo(context);
-	found = table_index_fetch_tuple(state->table_fetch, &at, scan->xs_snapshot,
-									state->table_row, &again, &dead) &&
-		CopyVector(scan, state->table_row, l, x, distance);
-	ExecClearTuple(state->table_row);
-	table_index_fetch_reset(state->table_fetch);
+	found = table_index_fetch_tuple(state->table->fetch, &at, scan->xs_snapshot,
+									state->table->row, &again, &dead) &&
+		CopyVector(scan, state->table->row, l, x, distance);
+	ExecClearTuple(state->table->row);
+	table_index_fetch_reset(state->table->fetch);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return found;
@@ -458,7 +465,6 @@ ContinueSearch(PipeannScan *state)
 			state->exhausted = true;
 	}
 	next = PipeannSearchPeek(state->search);
-	state->beyond = next == NULL ? HasAll(state) : next->dist > state->most;
 	return next == NULL || next->dist > state->most ? NULL : next;
 }
 
@@ -545,8 +551,8 @@ LoadRows(PipeannScan *state, const PipeannResult *result, PipeannRowList list)
 	state->farthest = Max(state->farthest, result->most);
 	StoreDistance(state, PipeannSqlDistance(state->view.meta.layout.metric, result->dist));
 	memcpy(state->rows, list.rows, list.bytes);
-	state->next_row = state->rows;
-	state->rows_left = list.n;
+	state->left = list;
+	state->left.rows = state->rows;
 	PipeannChainBegin(&state->chain, result->id, result->ext_tids);
 }
 
@@ -594,12 +600,12 @@ FirstRun(PipeannScan *state)
 	bool		whole = fill != NULL && fill->whole &&
 		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF;
 
-	state->exhausted = whole || state->is_void || state->view.cache == NULL;
-	if (!state->is_void && state->view.cache == NULL)
+	if (state->view.cache == NULL && !state->exhausted)
 		PipeannSearchExact(state->search, PipeannViewPages(&state->view));
-	else if (!state->is_void)
+	else if (!state->exhausted)
 		while (PipeannSearchRun(state->search) && whole && !HasAll(state))
 			CHECK_FOR_INTERRUPTS();
+	state->exhausted |= whole || state->view.cache == NULL;
 	PIPEANN_PAUSE("scan-searched");
 	state->searched = true;
 }
@@ -614,14 +620,12 @@ PipeannStreamLoad(PipeannScan *state)
 	HeedBound(state);
 	if (!state->searched)
 		FirstRun(state);
-	while (state->rows_left == 0)
+	while (state->left.n == 0)
 	{
 		if (state->chain.next != PIPEANN_INVALID_ID)
 		{
 			PIPEANN_PAUSE("scan-chain");
-			state->rows_left = PipeannChainRead(&state->view, &state->chain,
-												state->rows).n;
-			state->next_row = state->rows;
+			state->left = PipeannChainRead(&state->view, &state->chain, state->rows);
 		}
 		else if (!LoadResult(state))
 		{
