@@ -6,9 +6,7 @@
  * What travels is ids of candidates, and an id is a hint that anybody may have made up:
  * its code says how near it is, and no row of it is returned before its page is read here.
  */
-#include "search/pages.h"
-
-#include "search/list.h"
+#include "search/state.h"
 
 PipeannIdList
 PipeannSearchList(const PipeannSearch *search)

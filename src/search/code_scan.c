@@ -7,13 +7,12 @@
  * are no more than the list would be, it has to be sure that none that is left can be
  * nearer than ten results: then the answer is exact.
  */
-#include "search/pages.h"
+#include "search/state.h"
 
 #include <float.h>
 #include <math.h>
 
 #include "base/pause.h"
-#include "search/list.h"
 
 #define HEAP_ITEM PipeannDiscard
 #include "search/heap.h"
@@ -288,6 +287,21 @@ Score(PipeannSearch *search, const PipeannDiscard *item)
 	(void) PipeannScoreSlot(search, item->id, slot, true);
 }
 
+/* Whether a node was scored already, as a page-mate or before the code scan began. */
+static bool
+IsScored(const PipeannSearch *search, uint32 id)
+{
+	const PipeannLayout *l = search->layout;
+	const PipeannPageRef *ref;
+	uint32		at;
+
+	if (!PipeannIdSetGet(&search->pages, PipeannIdPage(l, id), &at))
+		return false;
+	ref = &search->refs[at];
+	return ref->scored && (!ref->by_node ||
+						   PipeannHasSlotBit(ref->slots, PipeannIdSlot(l, id)));
+}
+
 /* The next nodes that are not scored, up to n; returns how many. */
 static int
 TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
@@ -298,7 +312,7 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 	while (taken < n && HasNext(search) && !(order->items[0].dist > bound))
 	{
 		batch[taken] = order->last = HeapTake(order->items, &order->n);
-		if (PipeannIsScored(search, batch[taken].id))
+		if (IsScored(search, batch[taken].id))
 			search->matching++;
 		else
 			taken++;

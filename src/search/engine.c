@@ -3,14 +3,13 @@
  *		A search from beginning to end: whether it walks the graph or scans codes,
  *		where it begins, its memory, and its runs.
  */
-#include "search/pages.h"
+#include "search/state.h"
 
 #include <float.h>
 #include <math.h>
 
 #include "base/pause.h"
 #include "distance/distance.h"
-#include "search/list.h"
 
 /*
  * The filter strategy: whether a search with conditions walks the graph or scans
@@ -89,15 +88,6 @@ CodeScanCost(const PipeannSearch *search)
 							   filter == NULL ? 0 : filter->n, search->share);
 }
 
-/* Nodes that a walk explores: its list, or until it has met enough that match. */
-static double
-WalkLength(const PipeannSearch *search)
-{
-	return Max(search->stretch * search->params.ef +
-			   search->most_matching * (1 - search->near_share),
-			   MET_OF_RESULT * PIPEANN_EARLY_RESULTS / PipeannMatchShare(search));
-}
-
 /* The number of nodes that pass of which `matching` are likely to match. */
 static int
 PassingOf(const PipeannSearch *search, double matching)
@@ -119,7 +109,12 @@ WalkCost(const PipeannSearch *search)
 		PipeannMatchShare(search) * pow(PipeannMatchShare(search), -STRETCH) *
 		search->params.ef;
 
-	return WalkLength(search) * EXPLORE_COST +
+	/* its list, or until it has met enough that match */
+	double		length = Max(search->stretch * search->params.ef +
+							 search->most_matching * (1 - search->near_share),
+							 MET_OF_RESULT * PIPEANN_EARLY_RESULTS / PipeannMatchShare(search));
+
+	return length * EXPLORE_COST +
 		(in_doubt ? IN_VAIN * CodeScanCost(search) : 0);
 }
 
@@ -183,13 +178,6 @@ ShouldScanCodesUnread(const PipeannSearch *search)
 
 	return search->params.code_filter != NULL && search->reads > 0 &&
 		reads * READ_COST > CodeScanCost(search) + READS_OF_CODE_SCAN * READ_COST;
-}
-
-/* Whether a search that walks has explored so much that to go through all codes takes less. */
-static bool
-HasGoneFar(const PipeannSearch *search)
-{
-	return (double) search->explored * EXPLORE_COST > CodeScanCost(search);
 }
 
 /*
@@ -487,60 +475,34 @@ PipeannSearchCreate(void)
 	return PipeannAllocZero(sizeof(PipeannSearch));
 }
 
-static void
-ReserveBatch(PipeannSearch *search, int size)
-{
-	if (size <= search->batch.size)
-		return;
-	search->batch.ids = PipeannResized(search->batch.ids, size, sizeof(uint32));
-	search->batch.codes = PipeannResized(search->batch.codes, size,
-										 sizeof(uint8 *));
-	search->batch.dists = PipeannResized(search->batch.dists, size,
-										 sizeof(float));
-	search->batch.items = PipeannResized(search->batch.items, size,
-								   sizeof(PipeannCandidate));
-	memset(search->batch.items, 0, size * sizeof(PipeannCandidate));
-	search->batch.size = size;
-}
-
 /*
- * So large that it need not grow: about half of the neighbours of a node explored
- * were visited before, a search that reads may explore two lists, and the set
- * stays at most half full.
+ * The set of nodes visited need not grow: about half of the neighbours of a node explored
+ * were visited before, a search that reads may explore two lists, and the set stays at most
+ * half full.
  */
-static uint32
-FirstVisited(const PipeannSearch *search)
-{
-	uint64		wanted = (uint64) search->pool.length *
-		search->layout->max_degree * 4;
-	uint32		slots = MIN_VISITED;
-
-	while (slots < wanted && slots < MAX_VISITED)
-		slots *= 2;
-	return slots;
-}
-
 static void
-ReserveMemory(PipeannSearch *search)
+ReserveForWalk(PipeannSearch *search)
 {
 	const PipeannLayout *layout = search->layout;
-	const PipeannCodes *codes = search->codes;
+	PipeannBatch *batch = &search->batch;
+	uint64		visited = (uint64) search->pool.length * layout->max_degree * 4;
+	uint32		slots = MIN_VISITED;
+	int			size = Max(Max(layout->max_degree * PIPEANN_BATCH_NODES, PIPEANN_MAX_ENTRY_POINTS),
+						   Max(layout->slots_per_page, search->codes->entry_degree));
 
-	PipeannResultsReset(&search->results);
-	PIPEANN_RESERVE(search->refs, search->refs_size, FIRST_PAGES);
-	PipeannIdSetReset(&search->pages, FIRST_PAGES, true);
-	if (codes == NULL)
-		return;
-	PipeannListBegin(search);
-	if (search->code_scan.chosen)
-		return;					/* it never comes to the graph */
-	PipeannIdSetReset(&search->visited, FirstVisited(search), false);
+	while (slots < visited && slots < MAX_VISITED)
+		slots *= 2;
+	PipeannIdSetReset(&search->visited, slots, false);
 	if (search->params.left_out != NULL)
 		(void) PipeannIdSetAdd(&search->visited, *search->params.left_out);
-	ReserveBatch(search, Max(Max(layout->max_degree * PIPEANN_BATCH_NODES,
-								 PIPEANN_MAX_ENTRY_POINTS),
-							 Max(layout->slots_per_page,
-								 codes->entry_degree)));
+	if (size <= batch->size)
+		return;
+	batch->ids = PipeannResized(batch->ids, size, sizeof(uint32));
+	batch->codes = PipeannResized(batch->codes, size, sizeof(uint8 *));
+	batch->dists = PipeannResized(batch->dists, size, sizeof(float));
+	batch->items = PipeannResized(batch->items, size, sizeof(PipeannCandidate));
+	memset(batch->items, 0, size * sizeof(PipeannCandidate));
+	batch->size = size;
 }
 
 /*
@@ -577,7 +539,15 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	if (params->width > 0)
 		source->max_in_flight = Min(source->max_in_flight, params->width);
 	ChooseFilterStrategy(search);
-	ReserveMemory(search);
+
+	PipeannResultsReset(&search->results);
+	PIPEANN_RESERVE(search->refs, search->refs_size, FIRST_PAGES);
+	PipeannIdSetReset(&search->pages, FIRST_PAGES, true);
+	if (codes != NULL)
+		PipeannListBegin(search);
+	/* a scan of codes never comes to the graph */
+	if (codes != NULL && !search->code_scan.chosen)
+		ReserveForWalk(search);
 	search->policy.passed_over = PIPEANN_INVALID_ID;
 	PipeannMemoryLeave(former);
 }
@@ -598,23 +568,6 @@ PipeannSearchReleasePages(PipeannSearch *search)
 }
 
 /*
- * Make the best of what fell out of the pool candidates again; false if that is
- * nothing.
- */
-static bool
-Continue(PipeannSearch *search)
-{
-	/* pages of explored nodes need not be at hand; one that comes up is read again */
-	if (search->nheld > search->params.max_pages)
-		PipeannSearchReleasePages(search);
-	if (!PipeannListRefill(search))
-		return false;
-	for (int i = 0; i < search->pool.count; i++)
-		PipeannSetPage(search, &search->pool.items[i]);
-	return true;
-}
-
-/*
  * What may be a result and the graph did not lead to is found by its codes: nodes of
  * a group that no edge leads to from where the search began, too.
  */
@@ -624,20 +577,6 @@ ScanRest(PipeannSearch *search)
 	if (PIPEANN_PLANTED("group"))
 		return false;
 	return PipeannRunCodeScan(search);
-}
-
-/*
- * Whether a walk has explored all that edges lead to, and there is more: however
- * long its list is, what it did not meet may be nearer than what it found.
- */
-static bool
-IsUsedUp(PipeannSearch *search)
-{
-	PipeannPool *pool = &search->pool;
-
-	return pool->ndiscards == 0 &&
-		PipeannPoolFirstOpen(pool) == pool->count &&
-		search->explored < search->codes->ncodes;
 }
 
 /*
@@ -668,20 +607,11 @@ PipeannSearchSetHorizon(PipeannSearch *search, float horizon)
 		PipeannListSetBound(search);
 }
 
-/* Explore the list. */
 static void
-RunList(PipeannSearch *search)
+ExploreList(PipeannSearch *search)
 {
 	search->params.policy->run(search);
 	PipeannScoreRest(search);
-	if (search->termination.on && PipeannListIsExplored(search))
-		PipeannListForgetEarlyEnd(search);
-	if (search->termination.on && search->reads * MOST_HITS < search->hits)
-	{
-		PipeannListForgetEarlyEnd(search);
-		search->params.policy->run(search);
-		PipeannScoreRest(search);
-	}
 }
 
 /*
@@ -693,6 +623,8 @@ RunList(PipeannSearch *search)
 bool
 PipeannSearchRun(PipeannSearch *search)
 {
+	PipeannPool *pool = &search->pool;
+
 	if (search->stage == PIPEANN_NEW && !search->code_scan.chosen)
 		AddEntryPoints(search);
 	if (search->code_scan.chosen ||
@@ -710,10 +642,33 @@ PipeannSearchRun(PipeannSearch *search)
 	}
 	else if (search->termination.on)
 		PipeannListForgetEarlyEnd(search);
-	else if (HasGoneFar(search) || !Continue(search))
-		return ScanRest(search);
-	RunList(search);
-	if (IsUsedUp(search) || PipeannWalkIsInDoubt(search))
+	else if (search->explored * EXPLORE_COST > CodeScanCost(search))
+		return ScanRest(search);	/* to go through all codes takes less */
+	else
+	{
+		/* pages of explored nodes need not be at hand; one that comes up is read again */
+		if (PipeannHoldsTooMany(search))
+			PipeannSearchReleasePages(search);
+		if (!PipeannListRefill(search))
+			return ScanRest(search);
+		for (int i = 0; i < pool->count; i++)
+			PipeannSetPage(search, &pool->items[i]);
+	}
+
+	ExploreList(search);
+	if (search->termination.on &&
+		PipeannPoolFirstOpen(pool) >= Min(pool->count, pool->matching > 0 ? pool->length :
+										  PipeannListToExplore(search)))
+		PipeannListForgetEarlyEnd(search);
+	if (search->termination.on && search->reads * MOST_HITS < search->hits)
+	{
+		PipeannListForgetEarlyEnd(search);
+		ExploreList(search);
+	}
+
+	/* where edges lead no further, what was not met may be nearer than what was found */
+	if ((pool->ndiscards == 0 && PipeannPoolFirstOpen(pool) == pool->count &&
+		 search->explored < search->codes->ncodes) || PipeannWalkIsInDoubt(search))
 		(void) ScanRest(search);
 	return true;
 }
@@ -739,8 +694,7 @@ PipeannSearchLengthen(PipeannSearch *search, int ef)
 	PipeannPoolFill(&search->pool, search->pool.capacity);
 	for (int i = before; i < search->pool.count; i++)
 		PipeannSetPage(search, &search->pool.items[i]);
-	search->params.policy->run(search);
-	PipeannScoreRest(search);
+	ExploreList(search);
 }
 
 /*

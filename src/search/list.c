@@ -3,7 +3,7 @@
  *		How many candidates a search explores, and when it may end before that
  *		(pool.h).
  */
-#include "search/list.h"
+#include "search/state.h"
 
 #include <math.h>
 
@@ -121,7 +121,7 @@ PipeannTerminationBound(const PipeannTermination *termination)
  * near by now.
  */
 #define BEYOND 100
-#define LEAST_PART 4
+#define LEAST_OF(ef) (((ef) + 3) / 4)
 
 /*
  * A list of explored nodes alone gives as good results as one of nodes and
@@ -129,16 +129,6 @@ PipeannTerminationBound(const PipeannTermination *termination)
  * page-mates; of those more than eight do not count.
  */
 #define MOST_MATES 8
-
-static int
-LengthInMemory(const PipeannSearch *search)
-{
-	int			list = PipeannListToExplore(search);
-	int			mates = Min(search->layout->slots_per_page - 1, MOST_MATES);
-
-	return search->params.by_page ? list :
-		list + (int) ((int64) list * mates / (6 * MOST_MATES));
-}
 
 /*
  * Candidates that do not match are explored only as far as they would be if they
@@ -175,8 +165,8 @@ ShortenHead(PipeannSearch *search)
  * Codes farther than this are of nodes beyond the search's horizon; infinity if it has
  * none, or not enough is known of its codes' errors.
  */
-float
-PipeannHorizonOfCodes(const PipeannSearch *search)
+static float
+HorizonOfCodes(const PipeannSearch *search)
 {
 	const PipeannTermination *termination = &search->termination;
 
@@ -200,7 +190,7 @@ PipeannListIsBeyond(PipeannSearch *search)
 	int			open = PipeannPoolFirstOpen(pool);
 
 	return open >= BEYOND_HORIZON && open < pool->count &&
-		pool->items[open].dist > PipeannHorizonOfCodes(search);
+		pool->items[open].dist > HorizonOfCodes(search);
 }
 
 /*
@@ -216,9 +206,9 @@ PipeannListSetBound(PipeannSearch *search)
 		PipeannTerminationBound(&search->termination);
 
 	search->pool.bound = early;
-	if (PipeannHorizonOfCodes(search) < search->pool.bound)
+	if (HorizonOfCodes(search) < search->pool.bound)
 	{
-		search->pool.bound = PipeannHorizonOfCodes(search);
+		search->pool.bound = HorizonOfCodes(search);
 		/* in memory to stray from the way costs less than to miss it */
 		if (!search->params.one_of_several || search->reads > 0)
 			search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
@@ -232,68 +222,47 @@ PipeannListSetBound(PipeannSearch *search)
 		ShortenHead(search);
 }
 
-/* The list is so long, and longer by those that match if these are few. */
-static void
-SetHead(PipeannSearch *search, int length)
+/*
+ * How long the list is: in memory, from the first read on, and once it is filled again. It
+ * is longer by those that match if these are few. From the first read on there may be time
+ * to explore what overflows, and something to be gained by an early end: in memory a larger
+ * pool only takes longer to keep sorted. A list that goes beyond twice ef has an area of its
+ * own already: to explore more for nothing takes processors that other sessions may want.
+ */
+void
+PipeannListSetLength(PipeannSearch *search)
 {
-	search->pool.length = length;
-	if (search->most_matching > 0 && search->stage < PIPEANN_CONTINUED)
-		PipeannPoolSetHead(&search->pool, length,
-						   Max(search->most_matching, search->params.min_list));
-}
+	PipeannPool *pool = &search->pool;
+	int			list = PipeannListToExplore(search);
+	int			mates = Min(search->layout->slots_per_page - 1, MOST_MATES);
+	int			wanted;
 
-/* What is explored of a list before an early end. */
-static int
-LeastOf(int ef)
-{
-	return (ef + LEAST_PART - 1) / LEAST_PART;
+	if (search->stage < PIPEANN_CONTINUED)
+	{
+		if (search->reads > 0)
+			pool->length = search->termination.on ? PipeannListEf(search) + BEYOND : list;
+		else
+			pool->length = search->params.by_page ? list :
+				list + (int) ((int64) list * mates / (6 * MOST_MATES));
+		if (search->most_matching > 0)
+			PipeannPoolSetHead(pool, pool->length,
+							   Max(search->most_matching, search->params.min_list));
+	}
+	wanted = search->termination.on ? Min(pool->length, 2 * PipeannListEf(search)) :
+		pool->length;
+	PipeannPoolWiden(pool, pool->length, search->reads == 0 ? pool->length :
+					 (int) (wanted * search->params.policy->overflow));
 }
 
 /* Make the pool empty, as long as it is while nothing was read. */
 void
 PipeannListBegin(PipeannSearch *search)
 {
-	int			ef = search->params.ef;
-
-	PipeannTerminationInit(&search->termination, search->layout->metric, ef);
+	PipeannTerminationInit(&search->termination, search->layout->metric, search->params.ef);
 	search->termination.on &= search->params.may_end_early && !PipeannListsAll(search);
-	PipeannPoolReset(&search->pool, LengthInMemory(search));
-	SetHead(search, LengthInMemory(search));
-	search->pool.least = LeastOf(ef);
-}
-
-/*
- * What a list of this length takes with the overflow area. A list that goes
- * beyond twice ef has an area of its own already: to explore more for nothing
- * takes processors that other sessions may want.
- */
-static int
-CapacityFor(const PipeannSearch *search, int length)
-{
-	int			wanted = search->termination.on ?
-		Min(length, 2 * PipeannListEf(search)) : length;
-
-	return search->reads > 0 ?
-		Max(length, (int) (wanted * search->params.policy->overflow)) : length;
-}
-
-/*
- * Make the pool as long as it is from the first read on.
- *
- * Now there may be time to explore what overflows, and something to be gained
- * by an early end: in memory a larger pool only takes longer to keep sorted.
- */
-void
-PipeannListSetForReads(PipeannSearch *search)
-{
-	int			length = search->termination.on ?
-		PipeannListEf(search) + BEYOND : PipeannListToExplore(search);
-
-	if (search->stage == PIPEANN_CONTINUED)
-		length = search->pool.length;
-	SetHead(search, length);
-	length = search->pool.length;
-	PipeannPoolWiden(&search->pool, length, CapacityFor(search, length));
+	PipeannPoolReset(&search->pool, 0);
+	PipeannListSetLength(search);
+	search->pool.least = LEAST_OF(search->params.ef);
 }
 
 /*
@@ -305,15 +274,8 @@ PipeannListSetEf(PipeannSearch *search, int ef)
 {
 	search->params.ef = ef;
 	SetMargins(&search->termination, ef);
-	if (search->reads == 0)
-	{
-		SetHead(search, LengthInMemory(search));
-		PipeannPoolWiden(&search->pool, search->pool.length,
-						 search->pool.length);
-	}
-	else
-		PipeannListSetForReads(search);
-	search->pool.least = LeastOf(ef);
+	PipeannListSetLength(search);
+	search->pool.least = LEAST_OF(ef);
 	PipeannListSetBound(search);
 }
 
@@ -322,7 +284,7 @@ void
 PipeannListForgetEarlyEnd(PipeannSearch *search)
 {
 	search->termination.on = false;
-	SetHead(search, PipeannListToExplore(search));
+	PipeannListSetLength(search);
 	PipeannListSetBound(search);
 }
 
@@ -333,13 +295,12 @@ PipeannListForgetEarlyEnd(PipeannSearch *search)
 bool
 PipeannListRefill(PipeannSearch *search)
 {
-	uint64		most = Max(MAX_POOL, PipeannListEf(search));
-	uint64		more = Max(search->explored, (uint64) PipeannListEf(search));
+	uint64		ef = PipeannListEf(search);
+	int			more = (int) Min(Max(search->explored, ef), Max(MAX_POOL, ef));
 
 	search->stage = PIPEANN_CONTINUED;
-	more = Min(more, most);
-	PipeannPoolWiden(&search->pool, (int) more,
-					 CapacityFor(search, (int) more));
-	PipeannPoolRefill(&search->pool, (int) more);
+	search->pool.length = Max(search->pool.length, more);
+	PipeannListSetLength(search);
+	PipeannPoolRefill(&search->pool, more);
 	return search->pool.count > 0;
 }

@@ -2,13 +2,12 @@
  * pages.c
  *		Pages at hand, and the scoring of their nodes.
  */
-#include "search/pages.h"
+#include "search/state.h"
 
 #include <math.h>
 
 #include "base/pause.h"
 #include "distance/distance.h"
-#include "search/list.h"
 
 /* Distances of candidates by their codes, and of nodes by their vectors. */
 
@@ -36,33 +35,26 @@ Takes(PipeannSearch *search, uint32 id, float dist, bool *matches)
 	return *matches || PipeannPoolTakesInHead(&search->pool, dist);
 }
 
-/* The distances of the codes of the first n nodes of the batch. */
-static inline void
-MeasureBatch(PipeannSearch *search, int n)
-{
-	for (int i = 0; i < n; i += PIPEANN_MOST_GATHERED)
-	{
-		int			count = Min(n - i, PIPEANN_MOST_GATHERED);
-
-		if (search->codes->loader != NULL)
-			PipeannGatherCodes(search->codes, search->batch.ids + i, count,
-							   search->batch.codes + i);
-		PipeannPqScan(&search->codes->pq, search->layout->metric, search->table,
-					  search->batch.codes + i, count, search->batch.dists + i);
-	}
-	PipeannCountCodeReads(search);
-	search->source->counters->code_distances += n;
-}
-
 /* Add the first n nodes of the batch to the pool, by their codes' distances. */
 void
 PipeannBatchToPool(PipeannSearch *search, int n)
 {
+	const PipeannCodes *codes = search->codes;
 	int			taken = 0;
 
 	if (n == 0)
 		return;
-	MeasureBatch(search, n);
+	for (int i = 0; i < n; i += PIPEANN_MOST_GATHERED)
+	{
+		int			count = Min(n - i, PIPEANN_MOST_GATHERED);
+
+		if (codes->loader != NULL)
+			PipeannGatherCodes(codes, search->batch.ids + i, count, search->batch.codes + i);
+		PipeannPqScan(&codes->pq, search->layout->metric, search->table,
+					  search->batch.codes + i, count, search->batch.dists + i);
+	}
+	PipeannCountCodeReads(search);
+	search->source->counters->code_distances += n;
 	for (int i = 0; i < n; i++)
 	{
 		PipeannCandidate *item = &search->batch.items[taken];
@@ -146,27 +138,6 @@ PipeannExactDistance(const PipeannLayout *layout, const void *query,
 	return SumDistance(layout, query, vector, storage);
 }
 
-static void
-AddResult(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
-		  float dist)
-{
-	const PipeannLayout *l = search->layout;
-	float		error = PipeannSlotError(l, slot);
-	PipeannRowList rows = PipeannSlotRows(l, slot);
-	PipeannResult result;
-
-	result.ext_tids = slot->ext_tids;
-	result.id = id;
-	result.dist = result.most = dist;
-	if (error > 0 && !PIPEANN_PLANTED("order-recheck"))
-		PipeannBoundsOf(&search->bounds, dist, error, slot->aux, &result.dist,
-						&result.most);
-	PipeannResultsAdd(&search->results, &result, &rows);
-	if (search->termination.on)
-		PipeannTerminationFound(&search->termination, dist,
-								(uint32) search->results.count - 1);
-}
-
 /* End the search if a live node is what it was looking for. */
 static void
 LookWhetherEnds(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
@@ -186,6 +157,7 @@ float
 PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 				 bool wanted)
 {
+	const PipeannLayout *l = search->layout;
 	float		dist;
 
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
@@ -195,7 +167,19 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 		dist = PipeannSlotDistance(search, slot);
 	search->source->counters->exact_distances++;
 	if (wanted)
-		AddResult(search, id, slot, dist);
+	{
+		float		error = PipeannSlotError(l, slot);
+		PipeannRowList rows = PipeannSlotRows(l, slot);
+		PipeannResult result = {.id = id,.ext_tids = slot->ext_tids,.dist = dist,.most = dist};
+
+		if (error > 0 && !PIPEANN_PLANTED("order-recheck"))
+			PipeannBoundsOf(&search->bounds, dist, error, slot->aux, &result.dist,
+							&result.most);
+		PipeannResultsAdd(&search->results, &result, &rows);
+		if (search->termination.on)
+			PipeannTerminationFound(&search->termination, dist,
+									(uint32) search->results.count - 1);
+	}
 	LookWhetherEnds(search, id, slot);
 	return dist;
 }
@@ -350,7 +334,7 @@ HoldFrame(PipeannSearch *search, uint32 at, PipeannFrame *frame, float dist)
 	if (frame->hit)
 		search->hits++;
 	else if (search->reads++ == 0)
-		PipeannListSetForReads(search);
+		PipeannListSetLength(search);
 	for (int i = 0; i < pool->count; i++)
 		if (pool->items[i].page == ref->page)
 			pool->items[i].ref = at;
@@ -546,61 +530,48 @@ ScoreWholePages(PipeannSearch *search)
 }
 
 /*
- * Score a node that was explored of a page whose nodes are not all scored.
+ * A candidate that has rows is explored. It is scored, if its page was not; and by how much
+ * its code is wrong is noted. (Its exact distance was computed when its page came, but is
+ * not kept with it.)
  *
- * Codes of out-of-line vectors were made for others: they are in doubt at once.
+ * Codes of out-of-line vectors were made for others: they are in doubt at once, and the
+ * search does not end early.
  */
-static void
-ScoreExplored(PipeannSearch *search, PipeannPageRef *ref,
-			  const PipeannCandidate *item, const PipeannSlot *slot,
-			  bool wanted)
-{
-	float		code = item->dist;
-	float		exact;
-
-	ref->slots |= (uint64) 1 << PipeannIdSlot(search->layout, item->id);
-	exact = PipeannScoreSlot(search, item->id, slot, wanted);
-	PipeannSampleAdd(&search->distances, exact);
-	PipeannSampleAdd(&search->errors, (double) code - exact);
-	if (PipeannIsPoorlyCoded(search->layout, slot))
-		ScoreWholePages(search);
-}
-
-/*
- * Note by how much a candidate's code is wrong. (Its exact distance was computed
- * when its page came, but is not kept with it.) Where there are out-of-line
- * vectors, whose codes were made for others, nobody knows, and the search does
- * not end early.
- */
-static void
-SampleError(PipeannSearch *search, const PipeannCandidate *item,
-			const PipeannSlot *slot)
-{
-	if (!PipeannTerminationWantsError(&search->termination, search->params.one_of_several))
-		return;
-	if (PipeannIsPoorlyCoded(search->layout, slot))
-	{
-		search->params.one_of_several = search->params.has_horizon = false;
-		PipeannListForgetEarlyEnd(search);
-		return;
-	}
-	PipeannSampleAdd(&search->termination.errors,
-					 item->dist - PipeannSlotDistance(search, slot));
-	PipeannListSetBound(search);
-}
-
-/* A candidate that has rows is explored. */
 void
 PipeannNoteExplored(PipeannSearch *search, PipeannPageRef *ref,
 					const PipeannCandidate *item, const PipeannSlot *slot)
 {
 	bool		wanted = PipeannIsWanted(search, item->id, slot);
+	bool		poorly_coded = PipeannIsPoorlyCoded(search->layout, slot);
+	float		code = item->dist;
 
 	search->explored++;
 	search->matching += wanted;
 	if (ref->by_node)
-		ScoreExplored(search, ref, item, slot, wanted);
-	SampleError(search, item, slot);
+	{
+		float		exact;
+
+		ref->slots |= (uint64) 1 << PipeannIdSlot(search->layout, item->id);
+		exact = PipeannScoreSlot(search, item->id, slot, wanted);
+		PipeannSampleAdd(&search->distances, exact);
+		PipeannSampleAdd(&search->errors, (double) code - exact);
+		if (poorly_coded)
+			ScoreWholePages(search);
+	}
+	if (PipeannTerminationWantsError(&search->termination, search->params.one_of_several))
+	{
+		if (poorly_coded)
+		{
+			search->params.one_of_several = search->params.has_horizon = false;
+			PipeannListForgetEarlyEnd(search);
+		}
+		else
+		{
+			PipeannSampleAdd(&search->termination.errors,
+							 code - PipeannSlotDistance(search, slot));
+			PipeannListSetBound(search);
+		}
+	}
 	LookWhetherEnds(search, item->id, slot);
 }
 
@@ -628,16 +599,23 @@ WaitsForPage(const PipeannCandidate *item)
 }
 
 /*
- * Keep the pages of candidates that were chosen, since nobody asks for those
+ * Score pages that came, and give back what the search can do without, so
+ * that there is room for others. Candidates whose pages are gone ask for them again.
+ *
+ * Kept are the pages of candidates that were chosen, since nobody asks for those
  * again, and of the nearest others. The nearest of all is kept whatever the limit:
  * it is explored next, so that the search goes on.
  */
-static void
-MarkKept(PipeannSearch *search, uint32 most)
+void
+PipeannTrimPages(PipeannSearch *search, uint32 room)
 {
-	const PipeannPool *pool = &search->pool;
+	PipeannPool *pool = &search->pool;
+	uint32		limit = search->params.max_pages;
+	uint32		most = Max(limit - Min(room, limit / KEPT_PART), 1);
 	uint32		kept = 0;
 
+	while (PipeannScoreNext(search))
+		;
 	for (int i = 0; i < pool->count; i++)
 		if (WaitsForPage(&pool->items[i]) && pool->items[i].beam != 0)
 			search->refs[pool->items[i].ref].kept = true;
@@ -650,12 +628,8 @@ MarkKept(PipeannSearch *search, uint32 most)
 		search->refs[item->ref].kept = true;
 		kept += PipeannIsReady(search, item);
 	}
-}
 
-/* Give back what is not kept, but for reads in flight. */
-static void
-ReleaseOthers(PipeannSearch *search)
-{
+	/* not reads in flight */
 	for (uint32 i = 0; i < search->pages.used; i++)
 	{
 		PipeannPageRef *ref = &search->refs[i];
@@ -669,22 +643,7 @@ ReleaseOthers(PipeannSearch *search)
 		}
 		ref->kept = false;
 	}
-}
 
-/*
- * Score pages that came, and give back what the search can do without, so
- * that there is room for others. Candidates whose pages are gone ask for them again.
- */
-void
-PipeannTrimPages(PipeannSearch *search, uint32 room)
-{
-	PipeannPool *pool = &search->pool;
-	uint32		most = search->params.max_pages;
-
-	while (PipeannScoreNext(search))
-		;
-	MarkKept(search, Max(most - Min(room, most / KEPT_PART), 1));
-	ReleaseOthers(search);
 	for (int i = 0; i < pool->count; i++)
 	{
 		PipeannCandidate *item = &pool->items[i];
@@ -699,28 +658,11 @@ PipeannTrimPages(PipeannSearch *search, uint32 room)
 }
 
 /*
- * Codes turned out to be in doubt, and pages whose nodes were to be scored then
- * have been given back: have them again, one after the other.
+ * The list is explored: have results of all pages that the search came by, if its codes
+ * cannot be relied on; or of those of the nearest candidates, as far as they are at hand.
  */
-static void
-ScoreReleasedPages(PipeannSearch *search)
-{
-	if (!search->params.by_page)
-		return;
-	for (uint32 i = 0; i < search->pages.used; i++)
-	{
-		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
-			continue;
-		PipeannKeepLimit(search, 0);
-		RequestAgain(search, &search->refs[i]);
-		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
-			PipeannAwaitPage(search);
-	}
-}
-
-/* Score the pages of the nearest candidates, as far as they are at hand. */
-static void
-ScoreNearPages(PipeannSearch *search)
+void
+PipeannScoreRest(PipeannSearch *search)
 {
 	const PipeannPool *pool = &search->pool;
 
@@ -733,22 +675,21 @@ ScoreNearPages(PipeannSearch *search)
 			search->refs[at].frame->state == PIPEANN_FRAME_READY)
 			ScoreWholePage(search, at);
 	}
-}
-
-/*
- * The list is explored: have results of all pages that the search came by, if its codes
- * cannot be relied on.
- */
-void
-PipeannScoreRest(PipeannSearch *search)
-{
-	if (search->params.near_pages > 0)
-		ScoreNearPages(search);
-	else if (!search->params.by_page &&
+	if (search->params.near_pages == 0 && !search->params.by_page &&
 		search->errors.n >= FEWEST_KNOWN &&
 		Spread(&search->errors) > DOUBT * DOUBT * Spread(&search->distances))
 		ScoreWholePages(search);
-	ScoreReleasedPages(search);
+
+	/* pages that have been given back are had again, one after the other */
+	for (uint32 i = 0; search->params.by_page && i < search->pages.used; i++)
+	{
+		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
+			continue;
+		PipeannKeepLimit(search, 0);
+		RequestAgain(search, &search->refs[i]);
+		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
+			PipeannAwaitPage(search);
+	}
 	while (PipeannScoreNext(search))
 		;
 }

@@ -2,10 +2,8 @@
  * policies.c
  *		The policies, which decide what a search reads when.
  */
-#include "search/pages.h"
+#include "search/state.h"
 
-#include "base/id_set.h"
-#include "search/list.h"
 
 /* Exploring candidates. */
 
@@ -43,6 +41,29 @@ ExploreToPool(PipeannSearch *search, int position)
 	PipeannBatchToPool(search, ExploreToBatch(search, position, 0));
 }
 
+/*
+ * Whether a candidate's page is at hand, or can be had without a read; looks
+ * it up once.
+ */
+static bool
+IsAtHand(PipeannSearch *search, int position)
+{
+	const PipeannCandidate *item = &search->pool.items[position];
+
+	if (item->ref != PIPEANN_NO_REF)
+		return PipeannIsReady(search, item);
+	return !item->absent && PipeannLookUpPage(search, position);
+}
+
+/* Choose a candidate for a beam and ask for its page. */
+static void
+Choose(PipeannSearch *search, int position, int beam)
+{
+	PipeannPoolChoose(&search->pool, position, beam);
+	if (search->pool.items[position].ref == PIPEANN_NO_REF)
+		PipeannRequestPage(search, position);
+}
+
 /* Nearest unexplored candidate whose page is at hand, or -1. */
 static int
 NearestReady(PipeannSearch *search)
@@ -75,7 +96,7 @@ ChooseNearest(PipeannSearch *search, int beam, int width)
 			continue;
 		if (n > 0 && PipeannHoldsTooMany(search))
 			break;
-		PipeannChoose(search, i, beam);
+		Choose(search, i, beam);
 		n++;
 	}
 	PipeannStartReads(search);
@@ -116,8 +137,8 @@ ExploreBatch(PipeannSearch *search, int beam)
  * A candidate that is not ready when this passes it by is not ready before
  * another page comes.
  */
-bool
-PipeannExploreBeam(PipeannSearch *search, int beam)
+static bool
+ExploreBeam(PipeannSearch *search, int beam)
 {
 	PipeannAddPageMates(search);
 	while (ExploreBatch(search, beam) == PIPEANN_BATCH_NODES)
@@ -145,7 +166,7 @@ RunBestFirst(PipeannSearch *search)
 	while (PipeannPoolIsOpen(&search->pool))
 	{
 		ChooseNearest(search, BEAM, PipeannWidth(search, BEAM_WIDTH));
-		while (PipeannExploreBeam(search, BEAM))
+		while (ExploreBeam(search, BEAM))
 			PipeannAwaitPage(search);
 		PipeannAddPageMates(search);
 	}
@@ -174,7 +195,7 @@ RunStale(PipeannSearch *search)
 	while (PipeannPoolIsOpen(&search->pool))
 	{
 		ChooseNearest(search, OTHER(beam), width);
-		while (PipeannExploreBeam(search, beam))
+		while (ExploreBeam(search, beam))
 			PipeannAwaitPage(search);
 		PipeannAddPageMates(search);
 		beam = OTHER(beam);
@@ -211,7 +232,7 @@ NextToRead(PipeannSearch *search)
 
 	for (int i = PipeannPoolFirstOpen(pool);
 		 i < pool->count && !PipeannHoldsTooMany(search); i++)
-		if (PipeannIsFree(&pool->items[i]) && !PipeannIsAtHand(search, i))
+		if (PipeannIsFree(&pool->items[i]) && !IsAtHand(search, i))
 			return pool->items[i].id;
 	return PIPEANN_INVALID_ID;
 }
@@ -248,9 +269,9 @@ ChooseResident(PipeannSearch *search, int width)
 	{
 		if (!PipeannIsFree(&pool->items[i]))
 			continue;
-		if (PipeannIsAtHand(search, i))
+		if (IsAtHand(search, i))
 		{
-			PipeannChoose(search, i, BEAM);
+			Choose(search, i, BEAM);
 			width--;
 		}
 		else if (search->policy.passed_over == PIPEANN_INVALID_ID)
@@ -258,51 +279,41 @@ ChooseResident(PipeannSearch *search, int width)
 	}
 }
 
-static void
-ChooseApproaching(PipeannSearch *search, int width)
-{
-	if (search->policy.passed_over != PIPEANN_INVALID_ID &&
-			 IsStillNear(search, search->policy.passed_over, width))
-	{
-		ChooseNearest(search, BEAM, width);
-		search->policy.passed_over = NextToRead(search);
-	}
-	else
-		ChooseResident(search, width);
-}
-
 /*
- * Choose the nearest Wconv. (The paper says those among the first Wconv of the
- * pool; when these are explored it has to go on, too.)
+ * Approaching, what is in memory goes first. Converging, the nearest Wconv are chosen. (The
+ * paper says those among the first Wconv of the pool; when these are explored it has to go
+ * on, too.) The pool is longer where the search may end early.
  */
 static void
-ChooseConverging(PipeannSearch *search, int width)
-{
-	/* the pool is longer where the search may end early */
-	int			length = search->termination.on ? PipeannListEf(search) :
-		search->pool.length;
-
-	search->policy.width = search->policy.width == 0 ?
-		(int) (ALPHA * length) : (int) (BETA * search->policy.width);
-	search->policy.width = Max(search->policy.width, width);
-	ChooseNearest(search, BEAM, search->policy.width);
-}
-
-static void
-Choose(PipeannSearch *search)
+ChooseBeam(PipeannSearch *search)
 {
 	PipeannPool *pool = &search->pool;
+	PipeannPolicyState *policy = &search->policy;
 	int			width = PipeannWidth(search, WIDTH);
 
 	if (PipeannPoolFirstOpen(pool) >=
 		Min(STABLE, Min(pool->count, pool->length)))
-		search->policy.converging = true;
+		policy->converging = true;
 	if (search->params.has_horizon && search->reads == 0)
 		ChooseNearest(search, BEAM, Min(NEAR_WIDTH, width));
-	else if (!search->policy.converging)
-		ChooseApproaching(search, width);
+	else if (policy->converging)
+	{
+		int			length = search->termination.on ? PipeannListEf(search) :
+			pool->length;
+
+		policy->width = policy->width == 0 ? (int) (ALPHA * length) :
+			(int) (BETA * policy->width);
+		policy->width = Max(policy->width, width);
+		ChooseNearest(search, BEAM, policy->width);
+	}
+	else if (policy->passed_over != PIPEANN_INVALID_ID &&
+			 IsStillNear(search, policy->passed_over, width))
+	{
+		ChooseNearest(search, BEAM, width);
+		policy->passed_over = NextToRead(search);
+	}
 	else
-		ChooseConverging(search, width);
+		ChooseResident(search, width);
 	PipeannStartReads(search);
 }
 
@@ -319,7 +330,7 @@ ExploreAhead(PipeannSearch *search)
 	for (int i = pool->first_unseen; i < pool->count; i++)
 	{
 		pool->first_unseen = i;
-		if (PipeannIsFree(&pool->items[i]) && PipeannIsAtHand(search, i))
+		if (PipeannIsFree(&pool->items[i]) && IsAtHand(search, i))
 		{
 			ExploreToPool(search, i);
 			return true;
@@ -329,23 +340,6 @@ ExploreAhead(PipeannSearch *search)
 	return false;
 }
 
-/*
- * Use the time until the next page comes.
- */
-static void
-LookAhead(PipeannSearch *search)
-{
-	PipeannFrame *frame;
-
-	while ((frame = search->source->next(search->source, false)) == NULL &&
-		   search->source->in_flight > 0 && ExploreAhead(search))
-		CHECK_FOR_INTERRUPTS();
-	if (frame != NULL)
-		PipeannNotePage(search, frame);
-	else
-		PipeannAwaitPage(search);
-}
-
 static void
 RunLookAhead(PipeannSearch *search)
 {
@@ -353,9 +347,20 @@ RunLookAhead(PipeannSearch *search)
 	{
 		CHECK_FOR_INTERRUPTS();
 		PipeannAddPageMates(search);
-		Choose(search);
-		while (PipeannExploreBeam(search, BEAM))
-			LookAhead(search);
+		ChooseBeam(search);
+		while (ExploreBeam(search, BEAM))
+		{
+			PipeannFrame *frame;
+
+			/* use the time until the next page comes */
+			while ((frame = search->source->next(search->source, false)) == NULL &&
+				   search->source->in_flight > 0 && ExploreAhead(search))
+				CHECK_FOR_INTERRUPTS();
+			if (frame != NULL)
+				PipeannNotePage(search, frame);
+			else
+				PipeannAwaitPage(search);
+		}
 		PipeannAddPageMates(search);
 	}
 }
@@ -523,9 +528,9 @@ ChooseOwn(PipeannSearch *search, int width, uint32 *other)
 		width--;
 		if (n > 0 && PipeannHoldsTooMany(search))
 			break;
-		if (part == params->own_part || PipeannIsAtHand(search, i))
+		if (part == params->own_part || IsAtHand(search, i))
 		{
-			PipeannChoose(search, i, BEAM);
+			Choose(search, i, BEAM);
 			n++;
 		}
 		else if (*other == NO_PART && !PipeannHasBit(search->policy.asked, part))
@@ -554,7 +559,7 @@ RunBaton(PipeannSearch *search)
 				return;
 		}
 		PipeannStartReads(search);
-		while (PipeannExploreBeam(search, BEAM))
+		while (ExploreBeam(search, BEAM))
 			PipeannAwaitPage(search);
 		PipeannAddPageMates(search);
 	}

@@ -31,19 +31,6 @@ PipeannResultsReset(PipeannResults *results)
 	results->bytes = 0;
 }
 
-static void
-SiftUp(PipeannResults *results, uint64 at)
-{
-	PipeannResult moved = results->items[at];
-
-	while (at > 0 && IsNearer(&moved, &results->items[(at - 1) / 2]))
-	{
-		results->items[at] = results->items[(at - 1) / 2];
-		at = (at - 1) / 2;
-	}
-	results->items[at] = moved;
-}
-
 /* Add a result with its rows, all of which have an even number of bytes. */
 void
 PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
@@ -67,7 +54,14 @@ PipeannResultsAdd(PipeannResults *results, const PipeannResult *result,
 	added->nrows = (uint16) rows->n;
 	added->bytes = (uint16) rows->bytes;
 	if (results->heaped)
-		SiftUp(results, results->count - 1);
+	{
+		PipeannResult moved = *added;
+		uint64		at = results->count - 1;
+
+		for (; at > 0 && IsNearer(&moved, &results->items[(at - 1) / 2]); at = (at - 1) / 2)
+			results->items[at] = results->items[(at - 1) / 2];
+		results->items[at] = moved;
+	}
 }
 
 /* The rows in a result's slot; valid until the next run. */

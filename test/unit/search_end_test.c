@@ -8,7 +8,7 @@
 
 #include "distance/distance.h"
 #include "search/pool.h"
-#include "search/list.h"
+#include "search/state.h"
 
 static Index *l2_index;
 
