@@ -549,17 +549,6 @@ EndPass(PipeannLeftOut *left_out)
 	left_out->table = NULL;
 }
 
-/* A condition that the vector is there rules out all that have none. */
-static bool
-WantsVector(IndexScanDesc scan, int vector)
-{
-	for (int i = 0; i < scan->numberOfKeys; i++)
-		if (scan->keyData[i].sk_attno == vector + 1 &&
-			(scan->keyData[i].sk_flags & SK_SEARCHNOTNULL))
-			return true;
-	return false;
-}
-
 /*
  * Begin to look for them in the table, in CurrentMemoryContext. NULL if the index
  * knows that there are none, or the scan wants none.
@@ -570,9 +559,14 @@ LeftOutBegin(IndexScanDesc scan, const PipeannIndexView *view)
 	Relation	index = view->index;
 	int			vector = PipeannVectorPosition(index);
 	bool		zeroes = view->meta.layout.metric == PIPEANN_COSINE;
-	bool		nulls = !WantsVector(scan, vector);
+	bool		nulls = true;
 	PipeannLeftOut *left_out;
 
+	/* a condition that the vector is there rules out all that have none */
+	for (int i = 0; i < scan->numberOfKeys; i++)
+		if (scan->keyData[i].sk_attno == vector + 1 &&
+			(scan->keyData[i].sk_flags & SK_SEARCHNOTNULL))
+			nulls = false;
 	if ((view->meta.flags & PIPEANN_META_ALL_ROWS) || !(zeroes || nulls))
 		return NULL;
 	left_out = palloc0(sizeof(PipeannLeftOut));
@@ -805,17 +799,6 @@ EndParts(PipeannScan *state)
 	}
 }
 
-static void
-ResetScan(PipeannScan *state)
-{
-	EndParts(state);
-	MemoryContextReset(state->context);
-	memset((char *) state + offsetof(PipeannScan, heeds), 0,
-		   sizeof(PipeannScan) - offsetof(PipeannScan, heeds));
-	state->last_dist = state->farthest = -INFINITY;
-	state->chain.next = PIPEANN_INVALID_ID;
-}
-
 /*
  * What one scan leaves to the next: a page that was read, and the number of rows that were
  * wanted, which a session remembers until the index's relcache entry is made anew.
@@ -847,7 +830,12 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 
 	if (state->search != NULL)
 		LeaveToNext(state);
-	ResetScan(state);
+	EndParts(state);
+	MemoryContextReset(state->context);
+	memset((char *) state + offsetof(PipeannScan, heeds), 0,
+		   sizeof(PipeannScan) - offsetof(PipeannScan, heeds));
+	state->last_dist = state->farthest = -INFINITY;
+	state->chain.next = PIPEANN_INVALID_ID;
 	if (keys && scan->numberOfKeys > 0)
 		memmove(scan->keyData, keys,
 				scan->numberOfKeys * sizeof(ScanKeyData));
@@ -862,25 +850,18 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 }
 
 /*
+ * Begin a scan's search without running it. Another one may know what it begins with.
+ *
  * On a replica nobody waits for old snapshots before an index made CONCURRENTLY is valid:
  * it may lack rows that one of these sees.
  */
-static void
-CheckIsOlder(Relation index, Snapshot snapshot)
+void
+PipeannScanStart(IndexScanDesc scan)
 {
-	TransactionId made = HeapTupleHeaderGetXmin(index->rd_indextuple->t_data);
+	PipeannScan *state = scan->opaque;
+	Relation	index = scan->indexRelation;
+	MemoryContext old = MemoryContextSwitchTo(state->context);
 
-	if (snapshot->takenDuringRecovery && XidInMVCCSnapshot(made, snapshot))
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("index \"%s\" is newer than the snapshot of this transaction",
-						RelationGetRelationName(index)),
-				 errhint("Run the transaction again.")));
-}
-
-static void
-StartScan(IndexScanDesc scan, PipeannScan *state)
-{
 	if (scan->orderByData == NULL || scan->numberOfOrderBys < 1)
 		elog(ERROR, "cannot scan pipeann index without order");
 	if (scan->numberOfOrderBys > 1)
@@ -891,83 +872,46 @@ StartScan(IndexScanDesc scan, PipeannScan *state)
 	/* a page that VACUUM has changed meanwhile may be used: see src/README */
 	if (!IsMVCCSnapshot(scan->xs_snapshot))
 		elog(ERROR, "non-MVCC snapshots are not supported with pipeann");
-	CheckIsOlder(scan->indexRelation, scan->xs_snapshot);
+	if (scan->xs_snapshot->takenDuringRecovery &&
+		XidInMVCCSnapshot(HeapTupleHeaderGetXmin(index->rd_indextuple->t_data),
+						  scan->xs_snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("index \"%s\" is newer than the snapshot of this transaction",
+						RelationGetRelationName(index)),
+				 errhint("Run the transaction again.")));
 
-	pgstat_count_index_scan(scan->indexRelation);
+	pgstat_count_index_scan(index);
 #if PG_VERSION_NUM >= 180000
 	if (scan->instrument)
 		scan->instrument->nsearches++;
 #endif
-	state->prefetch.expected = scan->indexRelation->rd_amcache == NULL ? 1 :
-		*(int *) scan->indexRelation->rd_amcache;
+	state->prefetch.expected = index->rd_amcache == NULL ? 1 : *(int *) index->rd_amcache;
 	BeginSearch(scan, state);
-}
-
-/* Begin a scan's search without running it, for who gives it what another one knows. */
-void
-PipeannScanStart(IndexScanDesc scan)
-{
-	PipeannScan *state = scan->opaque;
-	MemoryContext old = MemoryContextSwitchTo(state->context);
-
-	StartScan(scan, state);
 	MemoryContextSwitchTo(old);
 }
 
-/* Find how near the search begins, if all scans have to do that before one is run. */
-static bool
-IsEntering(PipeannScan *state)
-{
-	PipeannDistanceBound *bound = state->heeds.bound;
-
-	if (bound == NULL || !bound->entering || state->searched)
-		return false;
-	bound->entered = IsVoid(state) || state->view.cache == NULL ? 0 :
-		PipeannSearchEnter(state->search);
-	return true;
-}
-
 /*
- * Whether a row of the present node, or one without a node, matches the scan's
- * conditions.
+ * When no row of the search comes next, and that has come to its end, and not to one that it
+ * was set: a row that the index leaves out, or NULL. If others were left out as they came
+ * late, whoever fills a limit may want those first.
  */
-static bool
-Matches(IndexScanDesc scan, PipeannScan *state, const PipeannRow *row)
-{
-	scan->xs_recheck = false;
-	if (state->tid_filter != NULL && state->chain.owner != PIPEANN_INVALID_ID &&
-		!PipeannTidFilterHas(state->tid_filter, &row->tid))
-		return false;
-	return state->filter == NULL ||
-		FilterMatches(state->filter, state->chain.owner, row,
-					  &scan->xs_recheck);
-}
-
-/*
- * When no row of the search comes next: whether that has come to its end, and not to one that
- * it was set. Then rows that the index leaves out are next. If others were left out as they
- * came late, whoever fills a limit may want those first.
- */
-static bool
-IsAtEnd(PipeannScan *state)
-{
-	bool		at_end = state->looked_at < PipeannMostToLookAt(state) &&
-		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
-		(state->heeds.bound == NULL || isinf(state->heeds.bound->distance)) &&
-		!IsVoid(state);
-
-	if (at_end && state->late && state->heeds.fill != NULL)
-	{
-		state->heeds.fill->late = true;
-		return false;
-	}
-	return at_end && (state->most == INFINITY || state->heeds.fill->no_numbers);
-}
-
 static const PipeannRow *
 NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 {
-	if (!IsAtEnd(state))
+	PipeannFill *fill = state->heeds.fill;
+	const PipeannDistanceBound *bound = state->heeds.bound;
+
+	if (state->looked_at >= PipeannMostToLookAt(state) ||
+		pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF ||
+		(bound != NULL && !isinf(bound->distance)) || IsVoid(state))
+		return NULL;
+	if (state->late && fill != NULL)
+	{
+		fill->late = true;
+		return NULL;
+	}
+	if (state->most != INFINITY && !fill->no_numbers)
 		return NULL;
 	if (state->left_out == NULL)
 		state->left_out = LeftOutBegin(scan, &state->view);
@@ -989,23 +933,30 @@ GivesUp(const PipeannScan *state)
 	return fill != NULL && fill->gave_up;
 }
 
-/* The next row to return, or NULL at the end. */
+/*
+ * The next row that matches the scan's conditions, or NULL at the end. (One without a node
+ * was read from the table for these.)
+ */
 static const PipeannRow *
 NextRow(IndexScanDesc scan, PipeannScan *state)
 {
 	while (!GivesUp(state) && (state->left.n > 0 || PipeannStreamLoad(state)))
 	{
 		const PipeannRow *row = state->left.rows;
+		uint32		id = state->chain.owner;
 		bool		dead;
 
 		CHECK_FOR_INTERRUPTS();
 		state->left.rows = PipeannRowNext(&state->view.meta.layout, row);
 		state->left.n--;
-		if (!Matches(scan, state, row))
+		scan->xs_recheck = false;
+		if ((state->tid_filter != NULL && id != PIPEANN_INVALID_ID &&
+			 !PipeannTidFilterHas(state->tid_filter, &row->tid)) ||
+			(state->filter != NULL &&
+			 !FilterMatches(state->filter, id, row, &scan->xs_recheck)))
 			continue;
 		state->looked_at++;
-		if (state->only == NULL ||
-			OnlyTake(state->only, state->chain.owner, row, &dead))
+		if (state->only == NULL || OnlyTake(state->only, id, row, &dead))
 			return row;
 		if (dead)
 			state->looked_at--;		/* it was dead to everybody */
@@ -1017,15 +968,22 @@ bool
 pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 {
 	PipeannScan *state = scan->opaque;
+	PipeannDistanceBound *bound;
 	MemoryContext old = MemoryContextSwitchTo(state->context);
 	const PipeannRow *row = NULL;
 
 	Assert(ScanDirectionIsForward(dir));
 	if (state->search == NULL)
-		StartScan(scan, state);
+		PipeannScanStart(scan);
 	else if (scan->kill_prior_tuple)
 		state->looked_at--;		/* it was dead to everybody */
-	if (!IsEntering(state))
+
+	/* several scans find how near their searches begin before one is run */
+	bound = state->heeds.bound;
+	if (bound != NULL && bound->entering && !state->searched)
+		bound->entered = IsVoid(state) || state->view.cache == NULL ? 0 :
+			PipeannSearchEnter(state->search);
+	else
 		row = NextRow(scan, state);
 	if (row != NULL)
 		scan->xs_heaptid = row->tid;

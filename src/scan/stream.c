@@ -330,34 +330,6 @@ MostKey(const PipeannScan *state)
 	return key;
 }
 
-/* The distance bound may have come nearer since a row was asked for the last time. */
-static void
-HeedBound(PipeannScan *state)
-{
-	const PipeannDistanceBound *bound = state->heeds.bound;
-
-	if (bound == NULL || isinf(bound->distance))
-		return;
-	state->most = Min(state->most, KeyOf(state, bound->distance, SLACK));
-	PipeannSearchSetHorizon(state->search, state->most);
-}
-
-/*
- * Take the nearest known result, if it comes before the search's next one, which may
- * be NULL, and no farther than is wanted.
- */
-static Known *
-TakeKnown(PipeannScan *state, const PipeannResult *next)
-{
-	Known	   *known = NearestKnown(state);
-
-	if (known == NULL || known->result.dist > state->most ||
-		(next != NULL && known->result.dist > next->dist))
-		return NULL;
-	(void) pairingheap_remove_first(state->known);
-	return known;
-}
-
 /*
  * The order in which a scan returns rows: what the executor is told of their
  * distances, and which rows are not in order.
@@ -468,33 +440,6 @@ ContinueSearch(PipeannScan *state)
 	return next == NULL || next->dist > state->most ? NULL : next;
 }
 
-/* How many of the next results are wanted, up to a few. */
-static int
-CountWithin(const PipeannScan *state)
-{
-	const PipeannResult *results[PIPEANN_EARLY_RESULTS];
-	int			n = PipeannSearchNext(state->search, results, lengthof(results));
-	int			within = 0;
-
-	while (within < n && !(results[within]->dist > state->most))
-		within++;
-	return within;
-}
-
-/* How many results are likely to be taken next: at least the one that is about to be. */
-static uint64
-MostToPrefetch(const PipeannScan *state)
-{
-	uint64		final;
-
-	if (state->heeds.bound != NULL)
-		return CountWithin(state);
-	if (state->exhausted)
-		return PIPEANN_MAX_PREFETCH;
-	final = PipeannSearchFrontier(state->search, pipeann_iterative_scan).results;
-	return final > state->taken ? final - state->taken : 1;
-}
-
 /*
  * When a result is about to be taken, ask the operating system for the pages of the
  * next ones, unless that was done.
@@ -516,80 +461,72 @@ PrefetchRows(PipeannScan *state)
 	wanted = prefetch->at_once - (int) (state->taken % prefetch->at_once);
 	if (state->taken == 0)
 		wanted = prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
-	wanted = (int) Min(MostToPrefetch(state), (uint64) wanted);
+	if (state->heeds.bound == NULL && !state->exhausted)
+	{
+		uint64		final = PipeannSearchFrontier(state->search, pipeann_iterative_scan).results;
+
+		wanted = (int) Min((uint64) wanted, final > state->taken ? final - state->taken : 1);
+	}
 	n = PipeannSearchNext(state->search, results, wanted);
-	for (i = 0; i < n && rows < wanted; i++)
+	for (i = 0; i < n && rows < wanted && !(results[i]->dist > state->most); i++)
 		rows += Ask(state, PipeannSearchRows(state->search, results[i]),
 					wanted - rows);
 	prefetch->until = state->taken + i;
 }
 
 /*
- * Whether a result that was taken is next. One in doubt is held back, at the
- * distance of its vector as the table has it; it is dropped if the snapshot sees no row
- * of it. One that comes late is not returned, but counted.
+ * Load the next result's rows. One in doubt is held back, at the distance of its vector as
+ * the table has it; it is dropped if the snapshot sees no row of it. One that comes late is
+ * not returned, but counted. False at the end.
  */
-static bool
-IsNext(PipeannScan *state, const PipeannResult *result)
-{
-	if (IsInDoubt(state, result))
-	{
-		state->farthest = Max(state->farthest, result->most);
-		PipeannStreamAdd(state, result, PipeannSearchRows(state->search, result));
-		return false;
-	}
-	if (!IsLate(state, result->dist))
-		return true;
-	state->late = true;
-	state->counters.rows_out_of_order += result->nrows;
-	return false;
-}
-
-static void
-LoadRows(PipeannScan *state, const PipeannResult *result, PipeannRowList list)
-{
-	state->farthest = Max(state->farthest, result->most);
-	StoreDistance(state, PipeannSqlDistance(state->view.meta.layout.metric, result->dist));
-	memcpy(state->rows, list.rows, list.bytes);
-	state->left = list;
-	state->left.rows = state->rows;
-	PipeannChainBegin(&state->chain, result->id, result->ext_tids);
-}
-
-static void
-LoadKnown(PipeannScan *state, Known *known)
-{
-	const PipeannResult *result = &known->result;
-	PipeannRowList list = {known->rows, result->nrows, result->bytes};
-
-	if (IsNext(state, result))
-	{
-		state->last_dist = result->dist;
-		LoadRows(state, result, list);
-	}
-	pfree(known);
-}
-
-/* Load the next result's rows, or leave it out, or hold it back. False at the end. */
 static bool
 LoadResult(PipeannScan *state)
 {
 	const PipeannResult *next = ContinueSearch(state);
-	Known	   *known = TakeKnown(state, next);
+	Known	   *known = NearestKnown(state);
+	PipeannRowList list;
 
-	if (known != NULL)
-		LoadKnown(state, known);
-	else if (next != NULL)
+	if (known != NULL && !(known->result.dist > state->most) &&
+		(next == NULL || !(known->result.dist > next->dist)))
 	{
+		(void) pairingheap_remove_first(state->known);
+		next = &known->result;
+		list = (PipeannRowList) {known->rows, next->nrows, next->bytes};
+	}
+	else if (next == NULL)
+		return false;
+	else
+	{
+		known = NULL;
 		PrefetchRows(state);
 		state->taken++;
 		next = PipeannSearchPop(state->search);
-		if (!IsNext(state, next))
-			return true;
-		state->last_dist = next->dist;
-		LoadRows(state, next, PipeannSearchRows(state->search, next));
+		list = PipeannSearchRows(state->search, next);
 	}
-	return known != NULL || next != NULL;
+
+	if (IsInDoubt(state, next))
+	{
+		state->farthest = Max(state->farthest, next->most);
+		PipeannStreamAdd(state, next, list);
+	}
+	else if (IsLate(state, next->dist))
+	{
+		state->late = true;
+		state->counters.rows_out_of_order += next->nrows;
+	}
+	else
+	{
+		state->last_dist = next->dist;
+		state->farthest = Max(state->farthest, next->most);
+		StoreDistance(state, PipeannSqlDistance(state->view.meta.layout.metric, next->dist));
+		memcpy(state->rows, list.rows, list.bytes);
+		state->left = list;
+		state->left.rows = state->rows;
+		PipeannChainBegin(&state->chain, next->id, next->ext_tids);
+	}
+	if (known != NULL)
+		pfree(known);
+	return true;
 }
 
 /* All nodes may have to be explored before a row is returned. */
@@ -617,7 +554,14 @@ FirstRun(PipeannScan *state)
 bool
 PipeannStreamLoad(PipeannScan *state)
 {
-	HeedBound(state);
+	const PipeannDistanceBound *bound = state->heeds.bound;
+
+	/* it may have come nearer since a row was asked for the last time */
+	if (bound != NULL && !isinf(bound->distance))
+	{
+		state->most = Min(state->most, KeyOf(state, bound->distance, SLACK));
+		PipeannSearchSetHorizon(state->search, state->most);
+	}
 	if (!state->searched)
 		FirstRun(state);
 	while (state->left.n == 0)
