@@ -472,7 +472,7 @@ forged('page of another kind', 'items', sub {
 		. 'INSERT INTO parted SELECT id, v FROM items; CREATE INDEX ON parted USING pipeann (v vector_l2_ops) WITH (m = 8)');
 	my $path = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('$indexes[0]')");
 	my $search = 'SELECT id FROM parted ORDER BY v <-> (SELECT v FROM items WHERE id = 37) LIMIT 10';
-	for my $header ([ 0x50414E4E, 2 ], [ 0x70697065, 3 ])
+	for my $header ([ 0x50414E4E, 2 ], [ 0x70697065, 2 ])
 	{
 		$node->stop;
 		my $pages = PipeannPages->new($path);
