@@ -319,21 +319,21 @@ SKIP: {
 	$_->close for $worker, $control;
 }
 
-# A row that comes when pipeann_recall knows the true neighbours of its first
-# sample, which are none, and has yet to search for them: it is not counted as found.
+# A nearer row that comes when pipeann_recall knows the true neighbours of its samples, one
+# of each, and has yet to search for them: no more are found than there were.
 SKIP: {
 	skip 'another point', 2 if 'recall-truth' !~ /$ONLY/;
 	my $control = session($node);
 	my $worker = session($node);
 
 	$node->safe_psql('postgres', 'CREATE TABLE few (v vector(3)); CREATE INDEX few_v ON few USING pipeann (v vector_ip_ops);'
-		. "INSERT INTO few VALUES ('[1,2,3]')");
+		. "INSERT INTO few VALUES ('[1,2,3]'), ('[1,2,4]')");
 	$control->rows("SELECT pg_advisory_lock($KEY)");
 	$worker->rows("SET pipeann.pause_at = 'recall-truth'");
 	$worker->send("SELECT pipeann_recall('few_v', 10, 20)");
 	my $came = eval { wait_until('recall-truth', sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);
 	ok($came, 'pipeann_recall knows the true neighbours');
-	$node->safe_psql('postgres', "INSERT INTO few VALUES ('[3,2,1]')");
+	$node->safe_psql('postgres', "INSERT INTO few VALUES ('[3,2,9]')");
 	release($control);
 	is($worker->receive->{rows}[0], 1, 'recall-truth: no more is found than there was');
 	$_->close for $worker, $control;
