@@ -762,14 +762,6 @@ MostBelow(Limit *limit)
 	return most;
 }
 
-/* Whether PostgreSQL finds the scan of a cursor's table there (execCurrent.c). */
-static bool
-IsPlaceOfCursor(const Plan *plan)
-{
-	return !IsA(plan, CustomScan) && !IsA(plan, NestLoop) &&
-		!IsA(plan, WindowAgg);
-}
-
 /*
  * Where a limit has scans of ours below it that may come to their end before
  * it is filled, put a node of ours between them. To be done when the columns of what
@@ -787,7 +779,8 @@ FillLimit(PlannedStmt *stmt, Limit *limit, const Most *most, bool is_cursor)
 	CustomScan *node;
 
 	if (limit->limitCount == NULL || !IsFromScans(place, NULL) ||
-		(is_cursor && IsPlaceOfCursor(*place)) ||
+		(is_cursor && !IsA(*place, CustomScan) && !IsA(*place, NestLoop) &&
+		 !IsA(*place, WindowAgg)) ||	/* see execCurrent.c */
 		HasVolatile(limit->limitCount, stmt) ||
 		HasVolatile(limit->limitOffset, stmt) ||
 		IsUnsteady(place, stmt))

@@ -29,20 +29,6 @@ PG_FUNCTION_INFO_V1(pipeann_build_estimate);
 /* Blocks that are looked at: the error of a count is then a few per cent. */
 #define SAMPLE_BLOCKS 1000
 
-static Relation
-OpenTable(Oid relid)
-{
-	Relation	table = relation_open(relid, AccessShareLock);
-
-	if (table->rd_rel->relkind != RELKIND_RELATION &&
-		table->rd_rel->relkind != RELKIND_MATVIEW)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is not a table or materialized view",
-						RelationGetRelationName(table))));
-	return table;
-}
-
 /*
  * Whether an operator class of this access method takes a column's type for that of a
  * vector, and which that is.
@@ -73,16 +59,6 @@ IsIndexable(Oid am, Oid column, PipeannType *type)
 	ReleaseSysCacheList(classes);
 	*type = PipeannTypeByProc(proc);
 	return found;
-}
-
-/* As WITH would take them; the access method knows how. */
-static const PipeannOptions *
-ParseOptions(Oid am, ArrayType *options)
-{
-	IndexAmRoutine *routine = GetIndexAmRoutineByAmId(am, false);
-
-	return (const PipeannOptions *)
-		index_reloptions(routine->amoptions, PointerGetDatum(options), true);
 }
 
 /* Append names to a query's list of columns; returns how many. */
@@ -191,7 +167,7 @@ ReadTable(Relation table, const char *column, const char *list, Oid am,
 Datum
 pipeann_build_estimate(PG_FUNCTION_ARGS)
 {
-	Relation	table = OpenTable(PG_GETARG_OID(0));
+	Relation	table = relation_open(PG_GETARG_OID(0), AccessShareLock);
 	const char *column = quote_identifier(NameStr(*PG_GETARG_NAME(1)));
 	Oid			am = get_index_am_oid("pipeann", false);
 	PipeannBuildInput in = {0};
@@ -204,7 +180,16 @@ pipeann_build_estimate(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	in.options = ParseOptions(am, PG_GETARG_ARRAYTYPE_P(2));
+	if (table->rd_rel->relkind != RELKIND_RELATION &&
+		table->rd_rel->relkind != RELKIND_MATVIEW)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table or materialized view",
+						RelationGetRelationName(table))));
+	/* as WITH would take them */
+	in.options = (const PipeannOptions *)
+		index_reloptions(GetIndexAmRoutineByAmId(am, false)->amoptions,
+						 PointerGetDatum(PG_GETARG_ARRAYTYPE_P(2)), true);
 	initStringInfo(&list);
 	appendStringInfoString(&list, column);
 	in.nfilter = AppendNames(&list, PG_GETARG_ARRAYTYPE_P(4));

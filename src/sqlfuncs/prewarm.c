@@ -57,16 +57,6 @@ CountEdges(uint32 page, const char *nodes, void *arg)
 	}
 }
 
-static void
-RankByEdges(const PipeannIndexView *view, Ranking *ranking)
-{
-	PipeannCounters counters = {0};
-	PipeannPageSource *source = PipeannViewSource(view, &counters);
-
-	PipeannVisitPages(source, ranking->npages, CountEdges, ranking);
-	PipeannSourceClose(source);
-}
-
 static int
 CompareRanks(const void *a, const void *b)
 {
@@ -99,7 +89,13 @@ ChoosePages(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 	if (ranking->npages == own && own <= room)
 		return own;
 	if (own > room)
-		RankByEdges(view, ranking);
+	{
+		PipeannCounters counters = {0};
+		PipeannPageSource *source = PipeannViewSource(view, &counters);
+
+		PipeannVisitPages(source, ranking->npages, CountEdges, ranking);
+		PipeannSourceClose(source);
+	}
 	room = Min(room, own);
 	for (uint32 i = 0; i < ranking->npages; i++)
 		if (!IsOwn(ranking, i))
@@ -109,21 +105,6 @@ ChoosePages(const PipeannIndexView *view, Ranking *ranking, uint32 room)
 		ranking->ranks[i] %= ONE_WEIGHT;
 	qsort(ranking->ranks, room, sizeof(uint64), CompareRanks);
 	return room;
-}
-
-/* Blocks to read at most: max_pages, as far as shared_buffers can take them. */
-static int64
-Room(FunctionCallInfo fcinfo)
-{
-	int64		room = (int64) (NBuffers * PREWARM_PART);
-
-	if (PG_ARGISNULL(1))
-		return room;
-	if (PG_GETARG_INT64(1) < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_pages must not be negative")));
-	return Min(room, PG_GETARG_INT64(1));
 }
 
 /*
@@ -146,7 +127,15 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	index = PipeannOpenIndex(PG_GETARG_OID(0));
-	room = Room(fcinfo);
+	room = (int64) (NBuffers * PREWARM_PART);
+	if (!PG_ARGISNULL(1))
+	{
+		if (PG_GETARG_INT64(1) < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("max_pages must not be negative")));
+		room = Min(room, PG_GETARG_INT64(1));
+	}
 	PipeannOpenView(&view, index);
 	if (view.cache != NULL)
 		PipeannCacheLoadAll(index, view.cache, &view.meta);

@@ -204,28 +204,10 @@ pipeann_query_recalls(PG_FUNCTION_ARGS)
 #define MOST_CALIBRATING 10000
 #define MOST_K 1000
 
-/* Only the table's owner may, and only where pages can be changed. */
-static void
-CheckMayCalibrate(Relation index)
-{
-	Oid			table = IndexGetRelation(RelationGetRelid(index), false);
-
-#if PG_VERSION_NUM >= 160000
-	bool		owns = object_ownercheck(RelationRelationId, table, GetUserId());
-#else
-	bool		owns = pg_class_ownercheck(table, GetUserId());
-#endif
-
-	if (!owns)
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX,
-					   RelationGetRelationName(index));
-	PreventCommandIfReadOnly("pipeann_calibrate()");
-	PreventCommandDuringRecovery("pipeann_calibrate()");
-}
-
 /*
  * pipeann_calibrate(regclass, queries, k): measure with these queries how long a
  * search's list has to be, and keep it in the index; returns how many queries there were.
+ * Only the table's owner may, and only where pages can be changed.
  */
 Datum
 pipeann_calibrate(PG_FUNCTION_ARGS)
@@ -234,6 +216,8 @@ pipeann_calibrate(PG_FUNCTION_ARGS)
 	int			k = PG_GETARG_INT32(2);
 	int			most = LengthOf(array);
 	RecallState state;
+	Oid			table;
+	bool		owns;
 
 	if (k > MOST_K)
 		ereport(ERROR,
@@ -244,7 +228,17 @@ pipeann_calibrate(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("%d queries are more than %d", most, MOST_CALIBRATING)));
 	Begin(&state, PG_GETARG_OID(0), k, most);
-	CheckMayCalibrate(state.view.index);
+	table = IndexGetRelation(PG_GETARG_OID(0), false);
+#if PG_VERSION_NUM >= 160000
+	owns = object_ownercheck(RelationRelationId, table, GetUserId());
+#else
+	owns = pg_class_ownercheck(table, GetUserId());
+#endif
+	if (!owns)
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX,
+					   RelationGetRelationName(state.view.index));
+	PreventCommandIfReadOnly("pipeann_calibrate()");
+	PreventCommandDuringRecovery("pipeann_calibrate()");
 	if (PipeannIsSparse(state.view.meta.layout.storage))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -593,28 +593,6 @@ CheckEntryGraph(PipeannCheck *check)
 
 /* Neighbour lists. */
 
-/* Log2 of the number of bits that tell a list's ids apart. */
-#define LIST_BITS 12
-
-/* Whether an id is twice in a list; compares those that share a bit. */
-static bool
-HasTwice(const PipeannSlot *slot)
-{
-	uint8		bits[(1 << LIST_BITS) / 8] = {0};
-
-	for (int i = 0; i < slot->degree; i++)
-	{
-		uint32		bit = (slot->neighbors[i] * 2654435769U) >> (32 - LIST_BITS);
-
-		if (PipeannHasBit(bits, bit))
-			for (int j = 0; j < i; j++)
-				if (slot->neighbors[j] == slot->neighbors[i])
-					return true;
-		PipeannSetBit(bits, bit);
-	}
-	return false;
-}
-
 /*
  * What is wrong with a node's list, or NULL. A dead node's list may lead to
  * slots that VACUUM has freed: VACUUM is yet to free the node.
@@ -625,10 +603,13 @@ ListProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	if (slot->degree > check->view.meta.layout.max_degree)
 		return "has too many neighbours";
 	for (int i = 0; i < slot->degree; i++)
+	{
 		if (slot->neighbors[i] == id)
 			return "is its own neighbour";
-	if (HasTwice(slot))
-		return "has a neighbour twice";
+		for (int j = 0; j < i; j++)
+			if (slot->neighbors[j] == slot->neighbors[i])
+				return "has a neighbour twice";
+	}
 	for (int i = 0; i < slot->degree && PipeannSlotIsLive(slot); i++)
 		if (!IsNodeNow(check, slot->neighbors[i]))
 			return psprintf("has a neighbour %u that is not a node",
