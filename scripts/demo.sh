@@ -13,7 +13,7 @@ if [ -z "${SKIP_DEPS:-}" ]; then "$ROOT/scripts/install-deps.sh" demo; fi
 find_pg_config || die "no PostgreSQL server found: run scripts/install-deps.sh"
 
 say "building and installing pipeann"
-patiently "building" build_and_install SERVERS=no
+patiently "building" build_and_install SERVERS=no with_llvm=no
 
 DIR=
 cleanup() {
