@@ -23,6 +23,7 @@
 #include "base/attempt.h"
 #include "base/parallel.h"
 #include "catalog/index.h"
+#include "commands/tablespace.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
@@ -72,13 +73,6 @@ struct PipeannParallelShared
 	SharedFileSet files;
 
 	PipeannShare share[2];
-};
-
-/* Temporary files of a team of one; allocated, as errors leave no stack. */
-struct PipeannOwnFiles
-{
-	FileSet		set;
-	MemoryContextCallback callback;
 };
 
 static uint32
@@ -210,7 +204,9 @@ MakeFile(PipeannShares *s, Allocation *a)
 	char	   *zeros = palloc0(BLOCK);
 
 	FileName(name, number);
-	file = FileSetCreate(s->files, name);
+	PrepareTempTablespaces();
+	file = s->files != NULL ? FileSetCreate(s->files, name) :
+		OpenTemporaryFile(false);
 	for (Size done = 0; done < a->size; done += BLOCK)
 	{
 		int			length = (int) Min(a->size - done, BLOCK);
@@ -377,7 +373,7 @@ Release(PipeannTeam *team, PipeannShares *s, Allocation *a)
 		Unmap(a);
 		FileClose(a->file);
 		FileName(name, a->number);
-		if (PipeannTeamLeads(team))
+		if (PipeannTeamLeads(team) && s->files != NULL)
 			(void) FileSetDelete(s->files, name, false);
 	}
 }
@@ -483,17 +479,6 @@ BeginTeam(PipeannParallel *p, int member)
 	p->team.shared = &p->shared->team;
 	p->team.meet = Meet;
 	SetShares(p, &p->shared->files.fs, p->shared->share);
-}
-
-/* ---------- temporary files of a team of one ---------- */
-
-/* This may be part of an abort, which no other interrupt may interrupt. */
-static void
-DeleteOwnFiles(void *arg)
-{
-	HOLD_INTERRUPTS();
-	FileSetDeleteAll(arg);
-	RESUME_INTERRUPTS();
 }
 
 /* ---------- the leader ---------- */
@@ -686,14 +671,7 @@ PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
 	p->index_info = index_info;
 	if (workers == 0 || !Launch(p, workers))
 	{
-		/* no segment of shared memory deletes the files when the transaction ends */
-		p->own_files = palloc0(sizeof(PipeannOwnFiles));
-		FileSetInit(&p->own_files->set);
-		p->own_files->callback.func = DeleteOwnFiles;
-		p->own_files->callback.arg = &p->own_files->set;
-		MemoryContextRegisterResetCallback(CurrentMemoryContext,
-										   &p->own_files->callback);
-		SetShares(p, &p->own_files->set, NULL);
+		SetShares(p, NULL, NULL);
 		TakeSnapshot(p);
 		p->scan = palloc(table_parallelscan_estimate(heap, p->snapshot));
 		InitializeScan(p);
@@ -719,8 +697,6 @@ void
 PipeannParallelEnd(PipeannParallel *p)
 {
 	UnshareAll(&p->team);
-	if (p->own_files != NULL)
-		DeleteOwnFiles(&p->own_files->set);
 	if (p->context == NULL)
 	{
 		ReleaseSnapshot(p);

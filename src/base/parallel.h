@@ -20,7 +20,6 @@
 #include "utils/snapshot.h"
 
 typedef struct PipeannParallelShared PipeannParallelShared;
-typedef struct PipeannOwnFiles PipeannOwnFiles;
 typedef struct PipeannShare PipeannShare;
 
 /* One member's view of all allocations. */
@@ -28,7 +27,7 @@ typedef struct PipeannShares
 {
 	PipeannShare *share;		/* [2] used in turn */
 	int			turn;
-	FileSet    *files;
+	FileSet    *files;			/* NULL: those of a team of one need no names */
 	Size		limit;			/* of memory, for all members together */
 	Size		used;
 	bool		short_of;		/* memory does not hold all; set by the build */
@@ -56,7 +55,6 @@ typedef struct PipeannParallel
 	Snapshot	snapshot;		/* the leader's */
 	BufferUsage *buffer_usage;	/* of each worker */
 	WalUsage   *wal_usage;
-	PipeannOwnFiles *own_files; /* of a team of one */
 	PipeannShares shares;		/* memory that members share */
 } PipeannParallel;
 

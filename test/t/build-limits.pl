@@ -84,7 +84,7 @@ for my $n (0, 2)
 	for my $number (0, 2)
 	{
 		$session->send($sql);
-		wait_until('a file', sub { $session->ready(0) || grep { m{/pipeann\.(\d+)} && $1 >= $number } map { glob "$_/*" } temporary_files() });
+		wait_until('a file', sub { $session->ready(0) || grep { (m{/pipeann\.(\d+)} && $1 >= $number) || (m{/pgsql_tmp\d+\.(\d+)$} && $1 > $number) } map { ($_, glob "$_/*") } temporary_files() });
 		$other->rows("SELECT pg_cancel_backend($pid)");
 		my $answer = $session->receive;
 		is($answer->{state}, '57014', "cancelled at file $number, $n");
