@@ -186,8 +186,8 @@ PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 }
 
 /* Change a code so that it covers everything. */
-void
-PipeannAttributesMix(const PipeannAttributes *a, uint8 *code)
+static void
+MixCode(const PipeannAttributes *a, uint8 *code)
 {
 	for (int i = 0; i < a->n; i++)
 	{
@@ -569,5 +569,5 @@ PipeannNodeCodePut(uint32 id, uint8 *code, void *arg)
 		rows == node->rows)
 		memcpy(code, node->code, node->attributes->bytes);
 	else if (node->mix)
-		PipeannAttributesMix(node->attributes, code);
+		MixCode(node->attributes, code);
 }

@@ -66,7 +66,6 @@ extern void PipeannAttributesMerge(const PipeannAttributes *a,
 								   const uint8 *other, uint8 *code);
 extern bool PipeannAttributesMayShrink(const PipeannAttributes *a,
 									   const uint8 *code);
-extern void PipeannAttributesMix(const PipeannAttributes *a, uint8 *code);
 extern bool PipeannAttributesCover(const PipeannAttributes *a,
 								   const uint8 *code, const uint8 *row);
 extern PipeannCodeFilter *PipeannAttributesFilter(PipeannAttributes *a,

@@ -760,7 +760,8 @@ MakeCodes(BuildState *state)
 	StartPhase(state, PHASE_ENTRY, PipeannEntryCount(n), PIPEANN_ENTRY_STEPS);
 	PipeannEntriesWrite(team, &coding, nodes);
 	PipeannCodingPublish(&coding, meta, n);
-	PipeannCodingFree(team, &coding);
+	PipeannTeamFree(team, coding.pq.centroids);
+	PipeannTeamFree(team, coding.histograms);
 }
 
 /* ---------- the whole ---------- */

@@ -247,13 +247,6 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 					SampledNodes(nodes));
 }
 
-void
-PipeannCodingFree(PipeannTeam *team, PipeannCoding *k)
-{
-	PipeannTeamFree(team, k->pq.centroids);
-	PipeannTeamFree(team, k->histograms);
-}
-
 /* ---------- codebook and codes to their pages ---------- */
 
 void

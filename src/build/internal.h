@@ -89,10 +89,6 @@ PipeannNodeLong(const PipeannNodes *nodes, uint32 node)
 }
 
 /* packing.c */
-extern void PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes,
-							 uint32 ids);
-extern void PipeannAssignIds(const PipeannLayout *l, int fill,
-							 PipeannNodes *nodes, const uint32 *order);
 /* Seed of clusters and graphs: a constant, so that they depend on the rows alone. */
 #define PIPEANN_BUILD_SEED UINT64CONST(0x76616d616e61)
 
@@ -219,7 +215,6 @@ extern void PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 								 const PipeannNodes *nodes);
 extern void PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta,
 								 uint64 nodes);
-extern void PipeannCodingFree(PipeannTeam *team, PipeannCoding *k);
 
 /* codebook, codes and entry graph to their pages */
 extern void PipeannCodebookWrite(const PipeannCoding *k);

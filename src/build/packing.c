@@ -35,8 +35,8 @@ typedef struct GraphWriter
 #define PAGE_RUN 64
 
 /* Room for the numbers of all ids, none assigned. All members call. */
-void
-PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)
+static void
+NumberNodes(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)
 {
 	nodes->ids = ids;
 	nodes->id_of_node = PipeannTeamArray(team, uint32, nodes->vectors.n);
@@ -47,8 +47,8 @@ PipeannNodesInit(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)
  * Give nodes ids: position p of order[], from PipeannGraphPack(), becomes slot
  * p % fill of page p / fill.
  */
-void
-PipeannAssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
+static void
+AssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
 				 const uint32 *order)
 {
 	uint32		n = nodes->vectors.n;
@@ -458,9 +458,9 @@ PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
 		.nodes = nodes,.graph = graph,.node_pages = NodePages(l, nodes)
 	};
 
-	PipeannNodesInit(team, nodes, meta->graph_pages * l->slots_per_page);
+	NumberNodes(team, nodes, meta->graph_pages * l->slots_per_page);
 	if (PipeannTeamLeads(team))
-		PipeannAssignIds(l, l->fill, nodes, order);
+		AssignIds(l, l->fill, nodes, order);
 	PipeannTeamMeet(team);
 	meta->nodes = meta->built_nodes = nodes->vectors.n;
 	WriteGraph(team, &w);

@@ -239,42 +239,27 @@ Float4ToFloat(const void *src, int dim, float *dst)
 	memcpy(dst, src, dim * sizeof(float));
 }
 
-/* Storages of sparse vectors differ in their room. */
-#define SPARSE_KERNELS(room) \
+/* Storages of sparse vectors differ in their room; all have the same dimensions. */
+#define SPARSE_KERNEL(name, room) \
 static float \
-SparseL2_##room(const void *q, const void *v, int dim) \
+name##_##room(const void *q, const void *v, int dim) \
 { \
 	(void) dim; \
-	return PipeannSparseL2(q, v, room); \
-} \
-\
-static float \
-SparseL1_##room(const void *q, const void *v, int dim) \
-{ \
-	(void) dim; \
-	return PipeannSparseL1(q, v, room); \
-} \
-\
-static float \
-SparseDot_##room(const void *q, const void *v, int dim) \
-{ \
-	(void) dim; \
-	return PipeannSparseDot(q, v, room); \
-} \
-\
-static void \
-SparseToFloat_##room(const void *v, int dim, float *x) \
-{ \
-	(void) dim; \
-	PipeannSparseProject(v, room, false, x); \
-} \
-\
-static void \
-SparseRoots_##room(const void *v, int dim, float *x) \
-{ \
-	(void) dim; \
-	PipeannSparseProject(v, room, true, x); \
+	return Pipeann##name(q, v, room); \
 }
+#define SPARSE_PROJECTION(name, room, roots) \
+static void \
+name##_##room(const void *v, int dim, float *x) \
+{ \
+	(void) dim; \
+	PipeannSparseProject(v, room, roots, x); \
+}
+#define SPARSE_KERNELS(room) \
+	SPARSE_KERNEL(SparseL2, room) \
+	SPARSE_KERNEL(SparseL1, room) \
+	SPARSE_KERNEL(SparseDot, room) \
+	SPARSE_PROJECTION(SparseToFloat, room, false) \
+	SPARSE_PROJECTION(SparseRoots, room, true)
 
 SPARSE_KERNELS(16)
 SPARSE_KERNELS(32)

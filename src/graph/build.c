@@ -252,8 +252,8 @@ PipeannGivesWay(const float *from_target, const float *from_node, int n, float o
  * A graph without edges, for lists of up to max_degree. The caller fills in
  * degree[], neighbors[] and medoid.
  */
-PipeannGraph *
-PipeannGraphNew(PipeannTeam *team, uint32 n, int max_degree)
+static PipeannGraph *
+NewGraph(PipeannTeam *team, uint32 n, int max_degree)
 {
 	PipeannGraph *graph = palloc0(sizeof(PipeannGraph));
 
@@ -497,7 +497,7 @@ static PipeannGraph *
 BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 			  const PipeannClusters *c, const PipeannGraphParams *params)
 {
-	PipeannGraph *g = PipeannGraphNew(team, v->n, params->max_degree);
+	PipeannGraph *g = NewGraph(team, v->n, params->max_degree);
 	int			places = CandidatePlaces(params);
 	PipeannTeamProgress progress = team->progress;
 	uint32		step;
@@ -625,7 +625,7 @@ BuildAtOnce(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 	if (params->far)
 		FindFarCandidates(team, f, params->seed, 0, v->n, &r);
 	PipeannFixedFree(team, f);
-	graph = PipeannGraphNew(team, v->n, params->max_degree);
+	graph = NewGraph(team, v->n, params->max_degree);
 	graph->medoid = medoid;
 	MakeLists(team, v, &r, 0, v->n, graph);
 	PipeannReservoirsFree(team, &r);
@@ -649,7 +649,7 @@ PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 	PipeannGraph *graph;
 
 	if (vectors->n == 0)
-		return PipeannGraphNew(team, 0, params->max_degree);
+		return NewGraph(team, 0, params->max_degree);
 	if (clusters == NULL)
 		clusters = own = PipeannClustersNew(team, vectors, NULL, params->seed,
 											NULL);

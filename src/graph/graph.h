@@ -174,8 +174,6 @@ extern PipeannGraph *PipeannGraphBuild(PipeannTeam *team,
 									   const PipeannVectors *vectors,
 									   const PipeannClusters *clusters,
 									   const PipeannGraphParams *params);
-extern PipeannGraph *PipeannGraphNew(PipeannTeam *team, uint32 n,
-									 int max_degree);
 extern int	PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 							   const PipeannPruneParams *params,
 							   PipeannPruneDistance distance, void *arg,

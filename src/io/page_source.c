@@ -463,9 +463,15 @@ FrameBlock(BufferedFrame *frame, int block)
 static PipeannFrame *
 MakeReady(Source *source, BufferedFrame *frame, bool hit)
 {
+	char	   *nodes = frame->buffer + PIPEANN_CONTENTS_OFFSET;
+
+	/* the payloads of a page of several blocks move together */
+	for (int i = 1; i < source->layout->node_pages; i++)
+		memmove(nodes + (Size) i * PIPEANN_PAYLOAD,
+				FrameBlock(frame, i) + PIPEANN_CONTENTS_OFFSET, PIPEANN_PAYLOAD);
 	frame->frame.hit = hit;
 	frame->frame.slot = PIPEANN_ALL_SLOTS;
-	frame->frame.nodes = PipeannUnpackNode(source->layout, frame->buffer);
+	frame->frame.nodes = nodes;
 	frame->frame.state = PIPEANN_FRAME_READY;
 	return &frame->frame;
 }

@@ -188,19 +188,3 @@ PipeannLayoutSparse(PipeannStorage whole, const uint64 *forms, uint64 rows,
 		*long_bytes += forms[s] * PipeannVectorBytes(s, PIPEANN_SPARSE_DIM);
 	return storage;
 }
-
-/*
- * Move the payloads of a graph page, read into raw[node_pages blocks],
- * together in place; returns the contiguous payload.
- */
-char *
-PipeannUnpackNode(const PipeannLayout *l, char *raw)
-{
-	char	   *nodes = raw + PIPEANN_CONTENTS_OFFSET;
-
-	for (int i = 1; i < l->node_pages; i++)
-		memmove(nodes + (Size) i * PIPEANN_PAYLOAD,
-				raw + (Size) i * BLCKSZ + PIPEANN_CONTENTS_OFFSET,
-				PIPEANN_PAYLOAD);
-	return nodes;
-}

@@ -98,7 +98,6 @@ extern PipeannStorage PipeannLayoutRounding(const PipeannLayout *wanted,
 											const PipeannRowSizes *sizes);
 extern int	PipeannLayoutRowBytes(const PipeannLayout *l,
 								  const PipeannRowSizes *sizes);
-extern char *PipeannUnpackNode(const PipeannLayout *l, char *raw);
 
 /* run.c */
 extern uint32 PipeannCountGraphPages(Relation index, const PipeannLayout *l,
