@@ -97,7 +97,7 @@ FindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
 #define KEPT (-1)
 #define OUT (-2)
 
-/* Candidates of a node, sorted by distance but for those that are forced. */
+/* Candidates of a node, sorted by distance. */
 typedef struct Pruned
 {
 	const uint32 *cand;			/* [n] */
@@ -109,8 +109,7 @@ typedef struct Pruned
 } Pruned;
 
 /*
- * RobustPrune, into which callers inline their distance. The first
- * params->forced are always kept.
+ * RobustPrune, into which callers inline their distance.
  *
  * A candidate is dropped if a kept one is nearer to it than the node is, by
  * the factor alpha. A first round with alpha 1 keeps the edges that no other
@@ -131,16 +130,11 @@ PruneSorted(Pruned *p, const PipeannPruneParams *params,
 	int			nkept = 0;
 
 	memset(next, 0, sizeof(int) * p->n);
-	for (int i = 0; i < params->forced && nkept < params->max_degree; i++)
-	{
-		kept[nkept++] = i;
-		next[i] = KEPT;
-	}
 	for (int round = 0; round < (alpha > 1.0f ? 2 : 1); round++)
 	{
 		float		factor = round == 0 ? 1.0f : alpha;
 
-		for (int i = params->forced; i < p->n && nkept < params->max_degree; i++)
+		for (int i = 0; i < p->n && nkept < params->max_degree; i++)
 		{
 			int			s = next[i];
 
@@ -166,18 +160,6 @@ PruneSorted(Pruned *p, const PipeannPruneParams *params,
 	p->nkept = nkept;
 }
 
-/*
- * Fill kept[] up to `most` with the nearest of the dropped candidates (DiskANN's
- * saturate_graph).
- */
-static inline void
-FillUp(Pruned *p, int most)
-{
-	for (int i = 0; i < p->n && p->nkept < most; i++)
-		if (p->next[i] != KEPT)
-			p->kept[p->nkept++] = i;
-}
-
 /* Sort candidates, the nearest first; keys[n] is work space. */
 static void
 SortCandidates(uint32 *cand, float *dist, int n, PipeannKey *keys)
@@ -201,16 +183,13 @@ PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 	Pruned		p = {.cand = cand,.dist = dist,.n = ncand};
 	PipeannKey *keys;
 
-	Assert(params->forced <= ncand);
 	if (ncand <= 0 || params->max_degree <= 0)
 		return 0;
 	keys = PipeannArray(PipeannKey, ncand);
-	SortCandidates(cand + params->forced, dist + params->forced,
-				   ncand - params->forced, keys);
+	SortCandidates(cand, dist, ncand, keys);
 	p.next = PipeannArray(int, ncand);
 	p.kept = PipeannArray(int, params->max_degree);
 	PruneSorted(&p, params, distance, arg);
-	FillUp(&p, Min(params->fill, params->max_degree));
 	for (int i = 0; i < p.nkept; i++)
 		out[i] = cand[p.kept[i]];
 	pfree(keys);
@@ -334,9 +313,11 @@ MakeLists(PipeannTeam *team, const PipeannVectors *v,
 		 * is there anyway, and recall rises
 		 */
 		PruneSorted(&p, &params, MeasureDistance, &s.measure);
-		FillUp(&p, g->max_degree);
 		for (int k = 0; k < p.nkept; k++)
 			list[k] = s.cand[p.kept[k]];
+		for (int k = 0; k < p.n && p.nkept < g->max_degree; k++)
+			if (p.next[k] != KEPT)
+				list[p.nkept++] = s.cand[k];
 		g->degree[node] = p.nkept;
 	}
 	pfree(s.offers);

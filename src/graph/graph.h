@@ -128,8 +128,6 @@ typedef struct PipeannPruneParams
 {
 	float		alpha;
 	int			max_degree;		/* the most to keep */
-	int			forced;			/* number at the front that are always kept */
-	int			fill;			/* fill up to this with the nearest dropped */
 } PipeannPruneParams;
 
 /* By PipeannGivesWay(), where it is no neighbour. */

@@ -106,15 +106,6 @@ extern bool PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row,
 extern void PipeannRowError(Relation index, uint32 id);
 extern int	PipeannExpectedRowBytes(TupleDesc desc);
 
-/* join.c */
-extern bool PipeannJoinNode(PipeannIndexView *view, uint32 id,
-							const PipeannRow *row);
-extern const float *PipeannOutOfLine(const PipeannLayout *l, const float *x);
-extern uint32 PipeannWriteParts(PipeannIndexView *view, const void *data,
-								Size total);
-extern const PipeannRow *PipeannStoreRow(PipeannIndexView *view,
-										 const PipeannRow *row);
-
 /* reuse.c */
 extern PipeannSearch *PipeannReuseSearch(void);
 

@@ -364,59 +364,42 @@ BeginCode(PipeannIndexView *view, uint32 id, PipeannPageUpdate *update)
 			  meta->generation, update);
 }
 
-/* Put codes to their place on the page, and write it. */
-static void
-EndCode(const PipeannLayout *l, uint32 id, const uint8 *code,
-		PipeannPageUpdate *update)
-{
-	PipeannCodePut(l, PipeannPagePayload(update->page),
-				   id % PipeannCodesPerPage(l), code);
-	PipeannPageEnd(update);
-}
-
 /*
- * Write a node's codes, uint8[PipeannCodeBytes()], to their place. If fill is not NULL it sets the attribute code, with the page
- * locked: so it covers rows that have joined the node, and those that join later
- * find it there. It must compare no values.
- */
-void
-PipeannPlaceCode(PipeannIndexView *view, uint32 id, uint8 *code,
-				 PipeannFillAttributes fill, void *arg)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannPageUpdate update;
-
-	BeginCode(view, id, &update);
-	if (fill != NULL)
-		fill(id, code + l->pq_bytes, arg);
-	EndCode(l, id, code, &update);
-}
-
-/*
- * Change a node's attribute code. fill gets the present
- * code, under the same rules as above. Returns whether the code was changed.
+ * Change a node's codes: that of the vector, uint8[pq_bytes], unless it is NULL, and that of
+ * attributes by fill, unless that is NULL: it gets the present one, or zeroes for a node that has
+ * none yet. The page is locked meanwhile: so the code covers rows that have joined the node, and
+ * those that join later find it there. fill must compare no values. Returns whether anything
+ * has changed.
  */
 bool
-PipeannChangeAttributes(PipeannIndexView *view, uint32 id,
-						PipeannFillAttributes fill, void *arg)
+PipeannChangeCode(PipeannIndexView *view, uint32 id, const uint8 *vector_code,
+				  PipeannFillAttributes fill, void *arg)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	uint8	   *code = palloc(PipeannCodeBytes(l));
-	uint8		former[PIPEANN_MAX_ATTRIBUTE_BYTES];
+	Size		bytes = PipeannCodeBytes(l);
+	uint32		at = id % PipeannCodesPerPage(l);
+	uint8	   *former = palloc(bytes);
+	uint8	   *code = palloc0(bytes);
 	PipeannPageUpdate update;
 	bool		changed;
 
 	BeginCode(view, id, &update);
-	PipeannCodeGet(l, PipeannPagePayload(update.page),
-				   id % PipeannCodesPerPage(l), code);
-	memcpy(former, code + l->pq_bytes, l->attr_bytes);
-	fill(id, code + l->pq_bytes, arg);
-	changed = update.is_new ||
-		memcmp(former, code + l->pq_bytes, l->attr_bytes) != 0;
+	PipeannCodeGet(l, PipeannPagePayload(update.page), at, former);
+	if (vector_code == NULL)
+		memcpy(code, former, bytes);
+	else
+		memcpy(code, vector_code, l->pq_bytes);
+	if (fill != NULL)
+		fill(id, code + l->pq_bytes, arg);
+	changed = update.is_new || memcmp(former, code, bytes) != 0;
 	if (changed)
-		EndCode(l, id, code, &update);
+	{
+		PipeannCodePut(l, PipeannPagePayload(update.page), at, code);
+		PipeannPageEnd(&update);
+	}
 	else
 		PipeannPageAbort(&update);
+	pfree(former);
 	pfree(code);
 	return changed;
 }

@@ -63,10 +63,9 @@ extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,
 							PipeannSlot *slot);
 extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
 								 char *nodes);
-extern void PipeannPlaceCode(PipeannIndexView *view, uint32 id, uint8 *code,
-							 PipeannFillAttributes fill, void *arg);
-extern bool PipeannChangeAttributes(PipeannIndexView *view, uint32 id,
-									PipeannFillAttributes fill, void *arg);
+extern bool PipeannChangeCode(PipeannIndexView *view, uint32 id,
+							  const uint8 *vector_code,
+							  PipeannFillAttributes fill, void *arg);
 extern void PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 								   const bool *which);
 extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,

@@ -58,15 +58,6 @@ extern void PipeannRefreshView(PipeannIndexView *view);
 extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
 extern Relation PipeannOpenIndex(Oid relid);
 
-/* codebook.c */
-extern bool PipeannHasBytes(const PipeannIndexView *view);
-extern void PipeannToBytes(const PipeannIndexView *view, const float *x,
-						   bool rotated, int8 *out);
-extern void PipeannDecodeBytes(const PipeannIndexView *view, uint32 id,
-							   int8 *out);
-extern void PipeannDecodeNode(const PipeannIndexView *view, uint32 id,
-							  float *out);
-
 /* degree.c */
 extern int	PipeannChooseM(Relation heap, const char *vectors, uint32 n,
 						   const PipeannLayout *base, int max_m,

@@ -16,15 +16,13 @@
 #include "build/build.h"
 #include "distance/sparse.h"
 #include "index/index.h"
-#include "index/neighbors.h"
 #include "insert/insert.h"
+#include "insert/link.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-
-/* A new node, or a row that joins the one that a search has found. */
 
 /*
  * One new node in this many looks at how the index has grown. If making codes fails, by
@@ -36,6 +34,12 @@
 #define ROW_VECTORS 1024
 #define LEAST_ROW_BYTES ((Size) 512 * 1024)
 #define MOST_ROW_BYTES ((Size) 8 * 1024 * 1024)
+
+/* What is behind seven tenths of ef_construction adds little to lists of this length. */
+#define LONG_LIST 32
+
+/* All nodes on the pages of this many of those that a search finds nearest are candidates. */
+#define NEAR_PAGES 24
 
 typedef struct InsertState
 {
@@ -55,6 +59,180 @@ typedef struct InsertState
 	uint32		equal;			/* a node with this vector, or INVALID_ID */
 	uint64		nodes;			/* in the index, with a new node; else 0 */
 } InsertState;
+
+/* ---------- overflow slots ---------- */
+
+/*
+ * Try to add the row to overflow slot first of node id. Sets *number to the
+ * slot's number in any case.
+ */
+static bool
+AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
+		 const PipeannRow *row, uint32 *number)
+{
+	PipeannPageUpdate update;
+
+	PipeannSlotBegin(view, first, &update);
+	*number = update.slot->number;
+	if (!PipeannSlotIsTidsOf(update.slot, id) ||
+		(update.slot->flags & PIPEANN_SLOT_CLOSED) ||
+		!PipeannSlotAddRow(&view->meta.layout, update.slot, row))
+	{
+		PipeannPageAbort(&update);
+		return false;
+	}
+	PipeannPageEnd(&update);
+	return true;
+}
+
+/*
+ * Put a new overflow slot with the row in front of the node's others, of which
+ * old_first has the given number. False if another insert has changed the chain
+ * meanwhile or the node has died; then the new slot is emptied again.
+ */
+static bool
+PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
+		uint32 number, const PipeannRow *row)
+{
+	PipeannSlot *ext = PipeannSlotAlloc(&view->meta.layout);
+	PipeannPageUpdate update;
+	uint32		ext_id;
+	bool		pushed;
+
+	ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+	ext->ext_tids = old_first;
+	ext->owner = id;
+	ext->number = number + 1;
+	(void) PipeannSlotAddRow(&view->meta.layout, ext, row);
+	ext_id = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
+	pfree(ext);
+	PIPEANN_PAUSE("chain-slot-written");
+
+	PipeannSlotBegin(view, id, &update);
+	pushed = PipeannSlotIsLive(update.slot) && update.slot->ext_tids == old_first;
+	if (pushed)
+	{
+		update.slot->ext_tids = ext_id;
+		PipeannPageEnd(&update);
+		return true;
+	}
+	PipeannPageAbort(&update);
+	PipeannSlotBegin(view, ext_id, &update);
+	update.slot->flags = 0;
+	PipeannPageEnd(&update);
+	return false;
+}
+
+/*
+ * Add a row to node id, inline if there is room, else in an overflow slot.
+ * False if the node has died meanwhile.
+ */
+static bool
+JoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
+{
+	const PipeannLayout *l = &view->meta.layout;
+
+	for (;;)
+	{
+		PipeannPageUpdate update;
+		uint32		first;
+		uint32		number = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		/* notes a change of the node, wherever the row comes to stand */
+		PipeannSlotBegin(view, id, &update);
+		if (!PipeannSlotIsLive(update.slot))
+		{
+			PipeannPageAbort(&update);
+			return false;
+		}
+		if (PipeannSlotAddRow(l, update.slot, row))
+		{
+			PipeannPageEnd(&update);
+			return true;
+		}
+		first = update.slot->ext_tids;
+		PipeannPageAbort(&update);
+		PIPEANN_PAUSE("chain-first-read");
+		if (first != PIPEANN_INVALID_ID &&
+			AddToExt(view, id, first, row, &number))
+			return true;
+		if (PushExt(view, id, first, number, row))
+			return true;
+	}
+}
+
+/* What is out of line of a whole vector. */
+static const float *
+OutOfLine(const PipeannLayout *l, const float *x)
+{
+	return PipeannIsSparse(l->storage) ? PipeannSparseBehind(x) : x;
+}
+
+/*
+ * Write data to overflow slots, for a vector or a row that does not fit a
+ * node's slot; returns the first one.
+ *
+ * The last part is written first, so that each slot can name the next.
+ */
+static uint32
+WriteParts(PipeannIndexView *view, const void *data, Size total)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	Size		part_size = PipeannPartBytes(l);
+	uint32		parts = PipeannPartsOf(l, total);
+	uint32		next = PIPEANN_INVALID_ID;
+
+	while (parts-- > 0)
+	{
+		PipeannSlot *ext = PipeannSlotAlloc(l);
+
+		ext->flags = PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT;
+		ext->length = Min(part_size, total - parts * part_size);
+		ext->ext_vec = next;
+		memcpy(PipeannSlotBody(ext), (const char *) data + parts * part_size,
+			   ext->length);
+		next = PipeannPlaceSlot(view, PIPEANN_INVALID_ID, ext);
+		pfree(ext);
+	}
+	return next;
+}
+
+/*
+ * A row in the form in which a slot holds it: the row itself, or what stands in
+ * its place when this has written it to overflow slots.
+ */
+static const PipeannRow *
+StoreRow(PipeannIndexView *view, const PipeannRow *row)
+{
+	PipeannRowOutOfLine *out_of_line;
+
+	if (!PipeannRowIsLong(&view->meta.layout, row))
+		return row;
+	out_of_line = palloc(sizeof(PipeannRowOutOfLine));
+	*out_of_line = PipeannRowSetOutOfLine(row, WriteParts(view, row,
+														  row->info & PIPEANN_ROW_SIZE));
+	return &out_of_line->row;
+}
+
+/* ---------- the search ---------- */
+
+/*
+ * The layout for searching neighbours of a vector of this norm: by inner product near nodes
+ * are wanted, not those of the largest products, which are always the long vectors. An empty
+ * set is as far as can be from every set by Jaccard distance, even from an equal one.
+ */
+static PipeannLayout
+NearLayout(const PipeannLayout *l, double norm)
+{
+	PipeannLayout near = *l;
+
+	if (l->metric == PIPEANN_IP)
+		near.metric = PIPEANN_L2;
+	else if (l->metric == PIPEANN_JACCARD && norm == 0)
+		near.metric = PIPEANN_HAMMING;
+	return near;
+}
 
 /* Fill the slot except for neighbours and overflow slots. */
 static void
@@ -117,7 +295,7 @@ SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
 	full = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
 	same = PipeannOutOfLineBytes(l, slot) == bytes &&
 		PipeannChainVector(state->view, id, slot, full) &&
-		memcmp(PipeannOutOfLine(l, full), PipeannOutOfLine(l, state->x), bytes) == 0;
+		memcmp(OutOfLine(l, full), OutOfLine(l, state->x), bytes) == 0;
 	pfree(full);
 	return same;
 }
@@ -146,20 +324,6 @@ EndsAtEqual(uint32 id, const PipeannSlot *slot, void *arg)
 		return false;
 	state->equal = id;
 	return true;
-}
-
-/*
- * Where a new node takes a place in lists that are full, these stay full, and what is behind
- * seven tenths of ef_construction adds little.
- */
-static int
-ListLength(const PipeannIndexView *view)
-{
-	int			ef = view->meta.ef_construction;
-
-	if (!PipeannListsExchange(view))
-		return ef;
-	return Min(ef, Max(ef * 7 / 10, 2 * (int) view->meta.layout.max_degree));
 }
 
 /* Encode x by the table of a search that was run for it. */
@@ -191,22 +355,32 @@ static PipeannLinkSet *
 FindCandidates(InsertState *state, PipeannMatches ends_at)
 {
 	PipeannIndexView *view = state->view;
+	int			ef = view->meta.ef_construction;
+	int			degree = view->meta.layout.max_degree;
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannViewSource(view, &counters);
 	PipeannSearchParams params = {
-		.ef = ListLength(view),
+		.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE],
+		.ef = degree < LONG_LIST ? ef : Min(ef, Max(ef * 7 / 10, 2 * degree)),
+		.near_pages = PipeannIsWide(&state->near) ? 0 : NEAR_PAGES,
+		.max_pages = PG_INT32_MAX,
 		.out_of_line_distance = OutOfLineDistance,
 		.out_of_line_arg = state,
 		.ends_at = ends_at,
 		.ends_at_arg = state
 	};
-	bool		exact = (state->norm > 0 && state->norm < LEAST_NORM) ||
-		state->norm > MOST_NORM;
-	PipeannSearch *search;
+	bool		exact = view->cache == NULL ||
+		(state->norm > 0 && state->norm < LEAST_NORM) || state->norm > MOST_NORM;
+	PipeannSearch *search = PipeannReuseSearch();
 	PipeannLinkSet *set = NULL;
 
 	state->equal = PIPEANN_INVALID_ID;
-	search = PipeannLinkSearch(view, &state->near, source, state->query, exact, params);
+	PipeannSearchBegin(search, &state->near, exact ? NULL : &view->codes, source,
+					   state->query, &params);
+	if (exact)
+		PipeannSearchExact(search, PipeannViewPages(view));
+	else
+		(void) PipeannSearchRun(search);
 	if (state->equal == PIPEANN_INVALID_ID)
 		set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);
 	EncodeBySearch(state, search);
@@ -215,35 +389,35 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	return set;
 }
 
+/* The code of x; code_error is known then. */
+static const uint8 *
+OwnCode(InsertState *state)
+{
+	const PipeannPq *pq = &state->view->codes.pq;
+
+	if (state->vector_code == NULL)
+	{
+		state->vector_code = palloc(pq->nsubvectors);
+		state->code_error = PipeannPqEncode(pq, state->query, state->vector_code);
+	}
+	return state->vector_code;
+}
+
 /* Write a node's code, if there are codes. Returns by how much it errs, else 0. */
 static float
 WriteCode(InsertState *state, uint32 id)
 {
-	PipeannIndexView *view = state->view;
-	const PipeannMeta *meta = &view->meta;
-	const PipeannLayout *l = &meta->layout;
-	uint8	   *code = palloc0(PipeannCodeBytes(l));
-	float		error = 0;
+	PipeannNodeCode node = {
+		.attributes = state->attributes,.view = state->view,.mix = true
+	};
 
-	if (view->cache != NULL)
-	{
-		PipeannNodeCode node = {
-			.attributes = state->attributes,.view = view,.mix = true
-		};
-
-		if (state->attributes != NULL)
-			(void) PipeannNodeCodeMake(&node, id);
-		error = state->code_error;
-		if (state->vector_code == NULL)
-			error = PipeannPqEncode(&view->codes.pq, state->query, code);
-		else
-			memcpy(code, state->vector_code, view->codes.pq.nsubvectors);
-		PipeannPlaceCode(view, id, code,
-						 state->attributes == NULL ? NULL :
-						 PipeannNodeCodePut, &node);
-	}
-	pfree(code);
-	return error;
+	if (state->view->cache == NULL)
+		return 0;
+	if (state->attributes != NULL)
+		(void) PipeannNodeCodeMake(&node, id);
+	(void) PipeannChangeCode(state->view, id, OwnCode(state), state->attributes == NULL ? NULL :
+							 PipeannNodeCodePut, &node);
+	return state->code_error;
 }
 
 /* One that was not written yet comes to cover everything. */
@@ -268,7 +442,7 @@ CoverRow(InsertState *state, uint32 id)
 		return;
 	PipeannAttributesEncode(state->attributes, id, state->whole, state->code);
 	if (view->cache != NULL &&
-		PipeannChangeAttributes(view, id, MergeRow, state))
+		PipeannChangeCode(view, id, NULL, MergeRow, state))
 	{
 		uint32		page = id / PipeannCodesPerPage(l);
 
@@ -287,8 +461,8 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
 	PipeannLinkPrune(view, set, PIPEANN_INVALID_ID, state->slot);
 	if (state->out_of_line)
 		state->slot->ext_vec =
-			PipeannWriteParts(view, PipeannOutOfLine(l, state->x),
-							  PipeannOutOfLineBytes(l, state->slot));
+			WriteParts(view, OutOfLine(l, state->x),
+					   PipeannOutOfLineBytes(l, state->slot));
 	PIPEANN_PAUSE("insert-out-of-line-written");
 	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
 	PIPEANN_PAUSE("insert-node-written");
@@ -303,39 +477,32 @@ WriteNewNode(InsertState *state, PipeannLinkSet *set)
  * chosen: an insert that ended by an error or a crash has left what stood there.
  */
 static bool
-HasOwnCode(const InsertState *state, uint32 id)
+HasOwnCode(InsertState *state, uint32 id)
 {
 	const PipeannCodes *codes = &state->view->codes;
 	const PipeannPq *pq = &codes->pq;
 	float	   *decoded;
-	uint8	   *code;
-	float		usual = state->code_error;
 	float		slack = 1e-5f * PipeannKernel->dot[PIPEANN_FLOAT4] (state->query, state->query,
 																   pq->dim);
 
 	if (id >= codes->ncodes)
 		return false;
-	if (state->vector_code == NULL)
-	{
-		code = palloc(pq->nsubvectors);
-		usual = PipeannPqEncode(pq, state->query, code);
-	}
+	(void) OwnCode(state);
 	decoded = palloc(mul_size(pq->dim, sizeof(float)));
 	PipeannPqDecode(pq, PipeannCodeAt(codes, id), decoded);
 	return !(PipeannKernel->l2[PIPEANN_FLOAT4] (state->query, decoded, pq->dim) >
-			 1.01f * usual + slack);
+			 1.01f * state->code_error + slack);
 }
 
 /* Link and encode a node whose insert did not come to its end. */
 static void
 FinishNode(InsertState *state, uint32 id)
 {
-	PipeannSlot *slot = PipeannSlotAlloc(&state->view->meta.layout);
+	PipeannLinkSet *set = FindCandidates(state, NULL);
 
-	PipeannSlotCopy(state->view, id, slot);
-	PipeannLinkNode(state->view, id, slot, NULL);
+	PipeannLinkPrune(state->view, set, id, state->slot);
+	PipeannLinkNode(state->view, id, state->slot, set);
 	(void) PipeannNoteNode(state->view, id, WriteCode(state, id), false);
-	pfree(slot);
 }
 
 /* For inner product the metapage keeps the largest norm. */
@@ -359,7 +526,7 @@ JoinEqual(InsertState *state)
 {
 	uint32		equal = state->equal;
 
-	if (equal == PIPEANN_INVALID_ID || !PipeannJoinNode(state->view, equal,
+	if (equal == PIPEANN_INVALID_ID || !JoinNode(state->view, equal,
 														state->row))
 		return false;
 	CoverRow(state, equal);
@@ -379,7 +546,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	const PipeannLayout *l = &view->meta.layout;
 	PipeannLinkSet *set;
 
-	state.row = PipeannStoreRow(view, row);
+	state.row = StoreRow(view, row);
 	state.attributes = PipeannAttributesOfView(view);
 	if (l->metric == PIPEANN_COSINE)
 	{
@@ -391,7 +558,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 	}
 	RaiseMaxNorm(&state);
 	FillSlot(&state);
-	state.near = PipeannNearLayout(l, norm);
+	state.near = NearLayout(l, norm);
 	set = FindCandidates(&state, EndsAtEqual);
 	PIPEANN_PAUSE("insert-searched");
 	if (JoinEqual(&state))

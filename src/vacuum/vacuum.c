@@ -669,7 +669,7 @@ ShrinkCodes(PipeannVacuum *v)
 			continue;
 		PipeannVacuumDelay();
 		if (PipeannNodeCodeMake(&node, id) &&
-			PipeannChangeAttributes(view, id, PipeannNodeCodePut, &node) &&
+			PipeannChangeCode(view, id, NULL, PipeannNodeCodePut, &node) &&
 			(n == 0 || changed[n - 1] != page))
 			changed[n++] = page;
 	}

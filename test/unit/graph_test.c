@@ -677,7 +677,7 @@ TestPruneLine(void)
 
 	for (i = 0; i < 6; i++)
 		dist[i] = at[i] * at[i];
-	CHECK(PipeannRobustPrune(cand, dist, 6, &(PipeannPruneParams) {1.0f, 6, 0, 0}, LineDistance, at, out)
+	CHECK(PipeannRobustPrune(cand, dist, 6, &(PipeannPruneParams) {1.0f, 6}, LineDistance, at, out)
 		  == 2);
 	CHECK(out[0] == 3 && out[1] == 1);
 	for (i = 1; i < 6; i++)
@@ -686,22 +686,12 @@ TestPruneLine(void)
 		CHECK(dist[i] == at[cand[i]] * at[cand[i]]);
 
 	/* Alpha lets more pass, never more than there is room for. */
-	CHECK(PipeannRobustPrune(cand, dist, 6, &(PipeannPruneParams) {100.0f, 4, 0, 0}, LineDistance, at, out)
+	CHECK(PipeannRobustPrune(cand, dist, 6, &(PipeannPruneParams) {100.0f, 4}, LineDistance, at, out)
 		  == 4);
 	CHECK(out[0] == 3 && out[1] == 1);
-	CHECK(PipeannRobustPrune(cand, dist, 6, &(PipeannPruneParams) {1.0f, 1, 0, 0}, LineDistance, at, out)
+	CHECK(PipeannRobustPrune(cand, dist, 6, &(PipeannPruneParams) {1.0f, 1}, LineDistance, at, out)
 		  == 1);
-	/* Forced ones stay and drop others; filling takes the nearest back. */
-	for (i = 0; i < 6; i++)
-	{
-		cand[i] = i;
-		dist[i] = at[i] * at[i];
-	}
-	CHECK(PipeannRobustPrune(cand, dist, 6,
-							 &(PipeannPruneParams) {1.0f, 6, 1, 4},
-							 LineDistance, at, out) == 4);
-	CHECK(out[0] == 0 && out[1] == 3 && out[2] == 1 && out[3] == 5);
-	CHECK(PipeannRobustPrune(cand, dist, 0, &(PipeannPruneParams) {1.2f, 9, 0, 0}, LineDistance, at, out)
+	CHECK(PipeannRobustPrune(cand, dist, 0, &(PipeannPruneParams) {1.2f, 9}, LineDistance, at, out)
 		  == 0);
 }
 
@@ -752,7 +742,7 @@ TestPruneRows(void)
 		cand[i] = 1 + (i * 7) % 300;
 		dist[i] = RowDistance(0, cand[i], &rows);
 	}
-	CHECK(PipeannRobustPrune(cand, dist, 300, &(PipeannPruneParams) {1.2f, 8, 0, 0}, RowDistance, &rows,
+	CHECK(PipeannRobustPrune(cand, dist, 300, &(PipeannPruneParams) {1.2f, 8}, RowDistance, &rows,
 							 out) == 8);
 	CHECK(out[0] == cand[0]);
 	CHECK(Unoccluded(&rows, out, 8, 1.2f) == 8);
@@ -763,7 +753,7 @@ TestPruneRows(void)
 		cand[i] = 1 + (i * 11) % 300;
 		dist[i] = RowDistance(0, cand[i], &rows);
 	}
-	CHECK(PipeannRobustPrune(cand, dist, 300, &(PipeannPruneParams) {1.2f, 8, 0, 0}, RowDistance, &rows,
+	CHECK(PipeannRobustPrune(cand, dist, 300, &(PipeannPruneParams) {1.2f, 8}, RowDistance, &rows,
 							 again) == 8);
 	CHECK(memcmp(out, again, sizeof(out)) == 0);
 }
@@ -792,9 +782,11 @@ JoinRows(PruneRows *rows, uint64 *random, int *joined, int *same)
 		cand[i] = 1 + (i * 11 + UnitRandom(random) % 11);
 		dist[i] = RowDistance(0, cand[i], rows);
 	}
-	n = PipeannRobustPrune(cand, dist, LIST + 1, &(PipeannPruneParams) {1.2f, LIST, 0, LIST},
+	n = PipeannRobustPrune(cand, dist, LIST + 1, &(PipeannPruneParams) {1.2f, LIST},
 						   RowDistance, rows, out);
-	CHECK(n == LIST);
+	for (int i = 0; n < LIST; i++)
+		if (!PipeannListHas(out, n, cand[i]))
+			out[n++] = cand[i];
 	for (int i = 0; i < n; i++)
 	{
 		cand[i] = out[i];
@@ -824,7 +816,7 @@ JoinRows(PruneRows *rows, uint64 *random, int *joined, int *same)
 		return;
 	cand[n] = node;
 	dist[n] = own;
-	n = PipeannRobustPrune(cand, dist, n + 1, &(PipeannPruneParams) {1.2f, LIST, 0, 0},
+	n = PipeannRobustPrune(cand, dist, n + 1, &(PipeannPruneParams) {1.2f, LIST},
 						   RowDistance, rows, out);
 	(*joined)++;
 	*same += PipeannListHas(out, n, node) == (place >= 0);
