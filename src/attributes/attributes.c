@@ -171,7 +171,7 @@ PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 
 	if (!PipeannDeformRowTo(a->values, a->columns, row, a->tuple, values,
 							isnull))
-		PipeannRowError(a->index, id);
+		PipeannCorrupted(a->index, "has an invalid row in node %u", id);
 	old = MemoryContextSwitchTo(a->scratch);
 	for (int i = 0; i < a->n; i++)
 	{

@@ -18,6 +18,7 @@
 #include "base/pause.h"
 #include "build/internal.h"
 #include "catalog/index.h"
+#include "catalog/pg_type_d.h"
 #include "commands/progress.h"
 #include "distance/sparse.h"
 #include "miscadmin.h"
@@ -26,6 +27,7 @@
 #include "storage/buffile.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -35,6 +37,79 @@ TooManyRows(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 			 errmsg("too many rows for a pipeann index")));
+}
+
+/* ---------- options and columns ---------- */
+
+/* The options of an index without WITH. */
+static const PipeannOptions default_options = {
+	.m = PIPEANN_DEFAULT_M,
+	.ef_construction = PIPEANN_DEFAULT_EF_CONSTRUCTION,
+	.pq_bytes = 0,
+	.storage = PIPEANN_STORAGE_AUTO,
+	.fillfactor = PIPEANN_DEFAULT_FILLFACTOR,
+};
+
+static const PipeannOptions *
+GetOptions(Relation index)
+{
+	if (index->rd_options != NULL)
+		return (const PipeannOptions *) index->rd_options;
+	return &default_options;
+}
+
+/* Errors if options do not go together. */
+static void
+CheckOptions(const PipeannOptions *options)
+{
+	if (options->ef_construction < 2 * PipeannInitialM(options))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ef_construction must be greater than or equal to 2 * m")));
+}
+
+/* Errors if the key columns are not one vector and a few others. */
+static void
+CheckColumns(Relation index)
+{
+	int			n = IndexRelationGetNumberOfKeyAttributes(index);
+
+	for (int i = PipeannVectorPosition(index) + 1; i < n; i++)
+		if (OidIsValid(index_getprocid(index, i + 1, PIPEANN_METRIC_PROC)))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("pipeann index \"%s\" has more than one vector among its key columns",
+							RelationGetRelationName(index)),
+					 errhint("Make an index for each.")));
+	if (n - 1 > PIPEANN_MAX_FILTER_COLUMNS)
+		ereport(ERROR,
+				(errcode(ERRCODE_TOO_MANY_COLUMNS),
+				 errmsg("cannot use more than %d key columns beside the vector in a pipeann index",
+						PIPEANN_MAX_FILTER_COLUMNS)));
+	/* it is taken for a bit, but its values have any length */
+	if (TupleDescAttr(RelationGetDescr(index),
+					  PipeannVectorPosition(index))->atttypid == VARBITOID)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("type not supported for pipeann index"),
+				 errhint("Cast it to a bit of a length in the index expression.")));
+}
+
+/* Bytes of a row as the types of its values let expect. */
+static int
+ExpectedRowBytes(TupleDesc desc)
+{
+	Size		size = sizeof(IndexTupleData);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		size = att_align_nominal(size, att->attalign);
+		size += att->attlen > 0 ? att->attlen :
+			get_typavgwidth(att->atttypid, att->atttypmod);
+	}
+	return (int) Min(size, (Size) PIPEANN_ROW_SIZE);
 }
 
 /* ---------- a table's rows in temporary files, the spool ---------- */
@@ -488,7 +563,7 @@ IndexLayout(Relation index)
 	return (PipeannLayout) {
 		.dim = PipeannIndexLayoutDim(index),.type = PipeannIndexType(index),
 		.metric = PipeannIndexMetric(index),
-		.storage = PipeannStorageOf(PipeannIndexType(index), PipeannGetOptions(index)->storage)
+		.storage = PipeannStorageOf(PipeannIndexType(index), GetOptions(index)->storage)
 	};
 }
 
@@ -620,7 +695,7 @@ static void
 ExpectRows(PipeannRowSizes *sizes, TupleDesc values)
 {
 	if (values != NULL && sizes->rows == 0)
-		PipeannRowSizesAdd(sizes, PipeannExpectedRowBytes(values));
+		PipeannRowSizesAdd(sizes, ExpectedRowBytes(values));
 }
 
 /*
@@ -631,7 +706,7 @@ static void
 MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 		 PipeannRowSizes *sizes)
 {
-	const PipeannOptions *options = PipeannGetOptions(index);
+	const PipeannOptions *options = GetOptions(index);
 	bool		has_values = PipeannIndexHasValues(index);
 	PipeannLayout *l = &meta->layout;
 	PipeannLayout wanted = IndexLayout(index);
@@ -681,7 +756,7 @@ DecideLayout(BuildState *state)
 
 	if (PipeannTeamLeads(state->team))
 	{
-		const PipeannOptions *options = PipeannGetOptions(state->index);
+		const PipeannOptions *options = GetOptions(state->index);
 		PipeannDegree degree;
 
 		MetaInit(meta, state->index, v->storage, state->m,
@@ -837,7 +912,7 @@ FinishIndex(BuildState *state)
 						  PIPEANN_METAPAGE + 1, true);
 	if (state->meta.flags & PIPEANN_META_HAS_CODES)
 		PipeannCacheWarn(index, &state->meta);
-	if (PipeannGetOptions(index)->pq_bytes > state->meta.layout.pq_bytes)
+	if (GetOptions(index)->pq_bytes > state->meta.layout.pq_bytes)
 		ereport(NOTICE,
 				(errmsg("codes have %d bytes, as vectors have no more elements",
 						state->meta.layout.pq_bytes)));
@@ -854,7 +929,7 @@ BuildProgram(PipeannParallel *p)
 	PipeannClusters *clusters;
 	PipeannGraph *graph = NULL;
 	BuildState	state;
-	const PipeannOptions *options = PipeannGetOptions(p->index);
+	const PipeannOptions *options = GetOptions(p->index);
 	uint32		n;
 
 	memset(&state, 0, sizeof(state));
@@ -936,8 +1011,8 @@ pipeannbuild(Relation heap, Relation index, IndexInfo *index_info)
 	PipeannCacheForget(index);
 
 	/* what can be checked before the work starts */
-	PipeannCheckColumns(index);
-	PipeannCheckOptions(PipeannGetOptions(index));
+	CheckColumns(index);
+	CheckOptions(GetOptions(index));
 	(void) PipeannIndexMetric(index);
 	(void) PipeannIndexDimensions(index);
 	PipeannParallelBegin(p, heap, index, index_info);
@@ -956,12 +1031,12 @@ void
 pipeannbuildempty(Relation index)
 {
 	PipeannMeta *meta = palloc0(sizeof(PipeannMeta));
-	const PipeannOptions *options = PipeannGetOptions(index);
+	const PipeannOptions *options = GetOptions(index);
 	PipeannStorage storage = IndexLayout(index).storage;
 	PipeannRowSizes no_rows = {0};
 	Buffer		buffer;
 
-	PipeannCheckColumns(index);
+	CheckColumns(index);
 	MetaInit(meta, index, PipeannIsSparse(storage) ? PipeannSparseFor(storage, PIPEANN_SPARSE_UNKNOWN) :
 			 storage != PIPEANN_STORAGE_AUTO ? storage :
 			 PipeannTypes[PipeannIndexType(index)].storage,
@@ -1112,7 +1187,7 @@ PipeannEstimateBuild(const PipeannBuildInput *in,
 	PipeannGraphParams params;
 	Sampled		sampled;
 
-	PipeannCheckOptions(in->options);
+	CheckOptions(in->options);
 	CheckStorage(in->options->storage, in->type, in->dim, PIPEANN_L2);
 	sampled = TakeSample(in);
 	ForeseeMeta(in, &sampled, meta);

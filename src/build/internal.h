@@ -235,4 +235,9 @@ extern uint32 PipeannCodeSteps(const PipeannLayout *l, uint32 ids);
 
 #define PIPEANN_ENTRY_STEPS (PIPEANN_GRAPH_STEPS + 3)
 
+/* degree.c */
+extern int	PipeannChooseM(Relation heap, const char *vectors, uint32 n,
+						   const PipeannLayout *base, int max_m,
+						   PipeannDegree *degree);
+
 #endif							/* PIPEANN_BUILD_INTERNAL_H */

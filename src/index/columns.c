@@ -1,7 +1,7 @@
 /*
  * columns.c
- *		Options and columns of an index, and the values of filter and included
- *		columns, which rows carry.
+ *		The columns of an index, and the values of filter and included columns, which
+ *		rows carry.
  */
 #include "postgres.h"
 
@@ -9,42 +9,11 @@
 #include "access/heaptoast.h"
 #include "access/itup.h"
 #include "access/toast_internals.h"
-#include "catalog/pg_type_d.h"
 #include "index/index.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
-
-/* An index's options. */
-
-/* The options of an index without WITH. */
-static const PipeannOptions default_options = {
-	.m = PIPEANN_DEFAULT_M,
-	.ef_construction = PIPEANN_DEFAULT_EF_CONSTRUCTION,
-	.pq_bytes = 0,
-	.storage = PIPEANN_STORAGE_AUTO,
-	.fillfactor = PIPEANN_DEFAULT_FILLFACTOR,
-};
-
-const PipeannOptions *
-PipeannGetOptions(Relation index)
-{
-	if (index->rd_options != NULL)
-		return (const PipeannOptions *) index->rd_options;
-	return &default_options;
-}
-
-/* Errors if options do not go together. */
-void
-PipeannCheckOptions(const PipeannOptions *options)
-{
-	if (options->ef_construction < 2 * PipeannInitialM(options))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("ef_construction must be greater than or equal to 2 * m")));
-}
 
 /*
  * The columns of an index: one vector, filter columns, included columns.
@@ -53,13 +22,6 @@ PipeannCheckOptions(const PipeannOptions *options)
  * it. The vector's operator class has a metric; that tells it from the others.
  */
 
-static bool
-IsVector(Relation index, int position)
-{
-	return OidIsValid(index_getprocid(index, position + 1,
-									  PIPEANN_METRIC_PROC));
-}
-
 /* The position of the vector among an index's columns. */
 int
 PipeannVectorPosition(Relation index)
@@ -67,40 +29,13 @@ PipeannVectorPosition(Relation index)
 	int			n = IndexRelationGetNumberOfKeyAttributes(index);
 
 	for (int i = 0; i < n; i++)
-		if (IsVector(index, i))
+		if (OidIsValid(index_getprocid(index, i + 1, PIPEANN_METRIC_PROC)))
 			return i;
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("pipeann index \"%s\" needs a vector among its key columns",
 					RelationGetRelationName(index)),
 			 errhint("Name the vector's operator class, as in (embedding vector_l2_ops, tenant_id).")));
-}
-
-/* Errors if the key columns are not one vector and a few others. */
-void
-PipeannCheckColumns(Relation index)
-{
-	int			n = IndexRelationGetNumberOfKeyAttributes(index);
-
-	for (int i = PipeannVectorPosition(index) + 1; i < n; i++)
-		if (IsVector(index, i))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("pipeann index \"%s\" has more than one vector among its key columns",
-							RelationGetRelationName(index)),
-					 errhint("Make an index for each.")));
-	if (n - 1 > PIPEANN_MAX_FILTER_COLUMNS)
-		ereport(ERROR,
-				(errcode(ERRCODE_TOO_MANY_COLUMNS),
-				 errmsg("cannot use more than %d key columns beside the vector in a pipeann index",
-						PIPEANN_MAX_FILTER_COLUMNS)));
-	/* it is taken for a bit, but its values have any length */
-	if (TupleDescAttr(RelationGetDescr(index),
-					  PipeannVectorPosition(index))->atttypid == VARBITOID)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("type not supported for pipeann index"),
-				 errhint("Cast it to a bit of a length in the index expression.")));
 }
 
 PipeannColumns
@@ -298,28 +233,4 @@ PipeannDeformRow(TupleDesc desc, const PipeannRow *row, Datum *values,
 	char	   *tuple = palloc(Max(size, IndexInfoFindDataOffset(row->info)));
 
 	return PipeannDeformRowTo(desc, desc->natts, row, tuple, values, isnull);
-}
-
-/* An error: a row of node id is broken. */
-void
-PipeannRowError(Relation index, uint32 id)
-{
-	PipeannCorrupted(index, "has an invalid row in node %u", id);
-}
-
-/* Bytes of a row as the types of its values let expect. */
-int
-PipeannExpectedRowBytes(TupleDesc desc)
-{
-	Size		size = sizeof(IndexTupleData);
-
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		size = att_align_nominal(size, att->attalign);
-		size += att->attlen > 0 ? att->attlen :
-			get_typavgwidth(att->atttypid, att->atttypmod);
-	}
-	return (int) Min(size, (Size) PIPEANN_ROW_SIZE);
 }

@@ -13,9 +13,8 @@
 
 #include "access/genam.h"
 #include "cache/cache.h"
-#include "index/options.h"
-#include "index/place.h"
 #include "index/types.h"
+#include "index/view.h"
 #include "search/search.h"
 #include "storage/storage.h"
 #include "utils/rel.h"
@@ -66,6 +65,7 @@ typedef struct PipeannChain
 extern void PipeannSetStatus(uint8 set, uint8 clear);
 extern bool PipeannKeepInsertsOut(Relation index);
 extern void PipeannLetInsertsIn(Relation index, bool cancellable);
+extern PipeannSearch *PipeannReuseSearch(void);
 
 /* vector.c */
 extern PipeannMetric PipeannIndexMetric(Relation index);
@@ -74,7 +74,6 @@ extern PipeannMetric PipeannIndexMetric(Relation index);
 extern double PipeannNorm(const float *x, int dim);
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
 extern void PipeannQueryOf(const PipeannLayout *l, const float *x, float *to);
-extern bool PipeannVectorsInToast(Relation index);
 extern void PipeannRound(const float *x, double norm, const void *form,
 						 PipeannStorage storage, int dim,
 						 PipeannRounding *rounding);
@@ -83,15 +82,12 @@ extern bool PipeannIsStorable(const float *x, double norm,
 extern bool PipeannIsOutOfLine(const PipeannMeta *meta, const float *x,
 							   double norm);
 extern bool PipeannHasNegativeZero(const float *x, int dim);
-extern bool PipeannExactVector(const PipeannMeta *meta,
-							   const PipeannSlot *slot, float *x);
 extern float PipeannWholeDistance(const PipeannLayout *l, const float *query,
 								  const float *x, float aux);
 extern uint32 PipeannHashOf(PipeannStorage storage, const float *x, int dim);
 
 /* columns.c */
 extern PipeannColumns PipeannIndexColumns(Relation index);
-extern void PipeannCheckColumns(Relation index);
 extern int	PipeannVectorPosition(Relation index);
 extern void PipeannWithoutVector(const PipeannColumns *columns,
 								 const Datum *all, const bool *all_null,
@@ -103,11 +99,6 @@ extern bool PipeannDeformRow(TupleDesc desc, const PipeannRow *row,
 							 Datum *values, bool *isnull);
 extern bool PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row,
 							   char *tuple, Datum *values, bool *isnull);
-extern void PipeannRowError(Relation index, uint32 id);
-extern int	PipeannExpectedRowBytes(TupleDesc desc);
-
-/* reuse.c */
-extern PipeannSearch *PipeannReuseSearch(void);
 
 /* chain.c */
 extern Buffer PipeannReadSlot(const PipeannIndexView *view, uint32 id,

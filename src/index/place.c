@@ -197,19 +197,6 @@ FindFree(const PipeannLayout *l, Page page)
 	return -1;
 }
 
-/* Lock a graph page that may have been given out and never written. */
-static Buffer
-LockGiven(const PipeannIndexView *view, uint32 page)
-{
-	BlockNumber blkno = PipeannViewBlock(view, page);
-	Buffer		buffer = PipeannLockSeen(view->index, blkno,
-										 PipeannViewSeen(view), page,
-										 BUFFER_LOCK_EXCLUSIVE);
-
-	return BufferIsValid(buffer) ? buffer :
-		LockBlock(view, blkno, PIPEANN_GRAPH);
-}
-
 /* Write the slot to a graph page if that has room. */
 static bool
 TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
@@ -217,11 +204,15 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 {
 	const PipeannLayout *l = &view->meta.layout;
 	BlockNumber blkno = PipeannViewBlock(view, page_number);
-	Buffer		buffer = LockGiven(view, page_number);
+	Buffer		buffer = PipeannLockSeen(view->index, blkno, PipeannViewSeen(view),
+										 page_number, BUFFER_LOCK_EXCLUSIVE);
 	PipeannPageUpdate update;
-	int			at = FindFree(l, BufferGetPage(buffer));
+	int			at;
 	bool		is_full;
 
+	if (!BufferIsValid(buffer))
+		buffer = LockBlock(view, blkno, PIPEANN_GRAPH);
+	at = FindFree(l, BufferGetPage(buffer));
 	if (at < 0)
 	{
 		UnlockReleaseBuffer(buffer);
@@ -241,20 +232,6 @@ TryPage(PipeannIndexView *view, uint32 page_number, const PipeannSlot *slot,
 	return true;
 }
 
-static void
-CheckIds(const PipeannIndexView *view)
-{
-	const PipeannMeta *meta = &view->meta;
-
-	if ((uint64) (meta->graph_pages + 1) * meta->layout.slots_per_page >= PIPEANN_INVALID_ID ||
-		PipeannBlocksInUse(&meta->places, &meta->layout, meta->graph_pages + 1,
-						   true) > MaxBlockNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("index \"%s\" has reached its largest size",
-						RelationGetRelationName(view->index))));
-}
-
 /*
  * Give out another graph page, unless another backend just did: then the caller
  * tries that one first.
@@ -263,19 +240,23 @@ static void
 AddGraphPage(PipeannIndexView *view)
 {
 	PipeannMetaUpdate update;
-	PipeannMeta *meta;
+	const PipeannLayout *l = &view->meta.layout;
 	uint32		seen = view->meta.graph_pages;
 
-	CheckIds(view);
-	if (seen % view->meta.layout.stripe_pages == 0)
+	if ((uint64) (seen + 1) * l->slots_per_page >= PIPEANN_INVALID_ID ||
+		PipeannBlocksInUse(&view->meta.places, l, seen + 1, true) > MaxBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" has reached its largest size",
+						RelationGetRelationName(view->index))));
+	if (seen % l->stripe_pages == 0)
 		PipeannFreeReserve(view->index, &view->meta);
 	PipeannMetaBegin(view->index, &update);
-	meta = update.meta;
-	if (meta->graph_pages != seen)
+	if (update.meta->graph_pages != seen)
 		PipeannMetaAbort(&update);
 	else
 	{
-		meta->graph_pages++;
+		update.meta->graph_pages++;
 		PipeannMetaEnd(&update);
 		PIPEANN_PAUSE("page-given-out");
 	}

@@ -1,6 +1,6 @@
 /*
  * types.h
- *		The types of columns that can be indexed; part of index.h.
+ *		The types of columns that can be indexed, and options of indexes; part of index.h.
  *
  * A type is a row of PipeannTypes[], an operator class for each metric, and its number
  * in base.h. All else asks the row.
@@ -8,8 +8,7 @@
 #ifndef PIPEANN_INDEX_TYPES_H
 #define PIPEANN_INDEX_TYPES_H
 
-#include "base/base.h"
-
+#include "storage/slot.h"
 #include "utils/relcache.h"
 
 typedef struct PipeannTypeInfo
@@ -38,7 +37,7 @@ typedef struct PipeannValue
 
 extern const PipeannTypeInfo PipeannTypes[PIPEANN_NUM_TYPES];
 
-/* types.c */
+/* vector.c */
 extern PipeannType PipeannTypeByProc(Oid proc);
 extern PipeannType PipeannIndexType(Relation index);
 extern int	PipeannTypmodDimensions(PipeannType type, int32 typmod);
@@ -78,6 +77,66 @@ PipeannValueBytes(PipeannType type, int dim)
 {
 	return offsetof(PipeannValue, elements) +
 		PipeannVectorBytes(PipeannTypes[type].storage, dim);
+}
+
+/* ---------- options, and what operator classes have ---------- */
+
+/*
+ * Support functions of operator classes: a vector's return its PipeannMetric and its
+ * PipeannType (if there is none it is vector), others have options of a column.
+ */
+#define PIPEANN_METRIC_PROC 1
+#define PIPEANN_OPTIONS_PROC 2
+#define PIPEANN_TYPE_PROC 3
+#define PIPEANN_NUM_PROCS 3
+
+/*
+ * Strategies of operators: the distance of a vector column, and the conditions of
+ * the other key columns. In catalogs: never renumber.
+ */
+#define PIPEANN_DISTANCE_STRATEGY 1
+#define PIPEANN_LESS_STRATEGY 2
+#define PIPEANN_LESS_EQUAL_STRATEGY 3
+#define PIPEANN_EQUAL_STRATEGY 4
+#define PIPEANN_GREATER_EQUAL_STRATEGY 5
+#define PIPEANN_GREATER_STRATEGY 6
+#define PIPEANN_OVERLAPS_STRATEGY 7
+#define PIPEANN_CONTAINS_STRATEGY 8
+#define PIPEANN_NUM_STRATEGIES 8
+
+/* Key columns beside the vector. */
+#define PIPEANN_MAX_FILTER_COLUMNS PIPEANN_MOST_CODED
+
+/* Index options. */
+#define PIPEANN_DEFAULT_M 16
+#define PIPEANN_MIN_M 2
+#define PIPEANN_AUTO_M 0		/* by a profile: index/degree.c */
+#define PIPEANN_MAX_M 100
+#define PIPEANN_DEFAULT_EF_CONSTRUCTION 100
+#define PIPEANN_MIN_EF_CONSTRUCTION 4
+#define PIPEANN_MAX_EF_CONSTRUCTION 1000
+#define PIPEANN_DEFAULT_FILLFACTOR 100
+#define PIPEANN_MIN_FILLFACTOR 10
+#define PIPEANN_MAX_DIM 16000	/* of pgvector's types vector and halfvec */
+#define PIPEANN_MAX_SPARSE_DIM 1000000000	/* of sparsevec */
+#define PIPEANN_MAX_BITS 64000	/* of bit, as pgvector's indexes have it */
+
+typedef struct PipeannOptions
+{
+	int32		vl_len_;		/* varlena header (do not touch directly!) */
+	int			m;
+	int			ef_construction;
+	int			pq_bytes;		/* 0: by the number of dimensions */
+	int			storage;		/* PipeannStorage */
+	int			fillfactor;
+} PipeannOptions;
+
+/* The option m, or what a build for m = 0 begins with. */
+static inline int
+PipeannInitialM(const PipeannOptions *options)
+{
+	return options->m == PIPEANN_AUTO_M ?
+		Min(PIPEANN_DEFAULT_M, options->ef_construction / 2) : options->m;
 }
 
 #endif							/* PIPEANN_INDEX_TYPES_H */

@@ -1,20 +1,255 @@
 /*
  * vector.c
- *		The vector that the index stores and searches for, and what half precision and
- *		bytes lose of it.
+ *		From a value of an indexed column to the vector that the index stores and searches
+ *		for, and back; what half precision and bytes lose of it.
  */
 #include "postgres.h"
 
 #include <float.h>
 #include <math.h>
 
-#include "access/heaptoast.h"
 #include "base/metric.h"
 #include "index/index.h"
 #include "fmgr.h"
 #include "distance/sparse.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* ---------- from a value of an indexed column to its vector, and back ---------- */
+
+const PipeannTypeInfo PipeannTypes[PIPEANN_NUM_TYPES] = {
+	[PIPEANN_VECTOR] = {"vector", PIPEANN_FLOAT4, PIPEANN_MAX_DIM},
+	[PIPEANN_HALFVEC] = {"halfvec", PIPEANN_FLOAT2, PIPEANN_MAX_DIM},
+	[PIPEANN_BIT] = {"bit", PIPEANN_BITS, PIPEANN_MAX_BITS, true},
+	[PIPEANN_SPARSEVEC] = {"sparsevec", PIPEANN_SPARSE1000, PIPEANN_MAX_SPARSE_DIM, true},
+	[PIPEANN_SPARSEVEC_L1] = {"sparsevec", PIPEANN_ROOTS1000, PIPEANN_MAX_SPARSE_DIM, true}
+};
+
+/* A sparsevec, which is followed by nnz indices and as many values. */
+typedef struct SparseValue
+{
+	int32		vl_len_;
+	int32		dim;
+	int32		nnz;
+	int32		unused;
+	int32		indices[FLEXIBLE_ARRAY_MEMBER];
+} SparseValue;
+
+/* The type by an operator class's support function for it, which may be none. */
+PipeannType
+PipeannTypeByProc(Oid proc)
+{
+	int			type = !OidIsValid(proc) ? PIPEANN_VECTOR :
+		DatumGetInt32(OidFunctionCall0Coll(proc, InvalidOid));
+
+	if (type < 0 || type >= PIPEANN_NUM_TYPES)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("operator class of a pipeann index has an unknown type %d",
+						type)));
+	return (PipeannType) type;
+}
+
+/*
+ * In vectors of so few dimensions most elements are not zero, and roots do not tell how
+ * far they are from each other: by Manhattan distance their codes are compared by that.
+ */
+#define FEW_DIMENSIONS 16
+
+PipeannType
+PipeannIndexType(Relation index)
+{
+	int			position = PipeannVectorPosition(index);
+	PipeannType type = PipeannTypeByProc(index_getprocid(index, position + 1,
+														 PIPEANN_TYPE_PROC));
+
+	return type == PIPEANN_SPARSEVEC_L1 &&
+		TupleDescAttr(RelationGetDescr(index), position)->atttypmod <= FEW_DIMENSIONS ?
+		PIPEANN_SPARSEVEC : type;
+}
+
+/* Dimensions by a column's type modifier. Errors if it declares none. */
+int
+PipeannTypmodDimensions(PipeannType type, int32 typmod)
+{
+	if (typmod < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("column does not have dimensions"),
+				 errhint("Declare them in the column's type, as in %s(768), or cast to it in the index expression.",
+						 PipeannTypes[type].name)));
+	if (typmod > PipeannTypes[type].max_dim)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("column cannot have more than %d dimensions for a pipeann index",
+						PipeannTypes[type].max_dim)));
+	return typmod;
+}
+
+/* The elements as floats: where they are, or in CurrentMemoryContext. */
+static const float *
+AsFloats(PipeannStorage storage, const void *elements, int dim)
+{
+	float	   *x;
+
+	if (storage == PIPEANN_FLOAT4)
+		return elements;
+	x = palloc(mul_size(dim, sizeof(float)));
+	PipeannVectorToFloat(elements, storage, dim, x);
+	return x;
+}
+
+/* Errors if a value has another number of dimensions, as its type's operators do. */
+static void
+CheckDimensions(PipeannType type, const PipeannValue *value, int dim)
+{
+	int			have = type == PIPEANN_BIT || PipeannIsOfSparse(type) ?
+		value->bits : value->dim;
+
+	if (have == dim)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_EXCEPTION),
+			 type == PIPEANN_BIT ?
+			 errmsg("different bit lengths %d and %d", dim, have) :
+			 PipeannIsOfSparse(type) ?
+			 errmsg("different sparsevec dimensions %d and %d", dim, have) :
+			 errmsg("expected %d dimensions, not %d", dim, have)));
+}
+
+static void
+CheckFinite(const char *name, const float *x, const int32 *indices, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (unlikely(!isfinite(x[i])))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_EXCEPTION),
+					 errmsg("%s element %d is not a finite number", name,
+							(indices == NULL ? i : indices[i]) + 1)));
+}
+
+static void
+BrokenValue(const char *name, int dim)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("%s is shorter than its %d dimensions", name, dim)));
+}
+
+/* A whole sparse vector (distance/sparse.h). */
+static const float *
+SparseElements(PipeannType type, const SparseValue *value)
+{
+	const char *name = PipeannTypes[type].name;
+	int32	   *form;
+	float	   *x;
+
+	if (value->nnz < 0 || value->nnz > PIPEANN_MAX_NONZERO ||
+		VARSIZE(value) < offsetof(SparseValue, indices) +
+		2 * sizeof(int32) * value->nnz)
+		BrokenValue(name, value->dim);
+	x = palloc(sizeof(float) * (PIPEANN_SPARSE_DIM + 1 + 2 * value->nnz));
+	form = PipeannSparseBehind(x);
+	form[0] = value->nnz;
+	memcpy(form + 1, value->indices, 2 * sizeof(int32) * value->nnz);
+	CheckFinite(name, PipeannSparseOf(form).values, value->indices, value->nnz);
+	PipeannSparseProject(form, value->nnz, type == PIPEANN_SPARSEVEC_L1, x);
+	return x;
+}
+
+/*
+ * The elements of a possibly toasted value, float[dim], in CurrentMemoryContext; the
+ * whole of a sparse one. Errors if it has another number of dimensions, which those of
+ * sparse vectors are not looked at for (PipeannCheckQuery()).
+ *
+ * The length is checked against the datum's size as well, lest a broken one
+ * lead beyond its memory.
+ */
+const float *
+PipeannDatumElements(PipeannType type, Datum value, int dim)
+{
+	const char *name = PipeannTypes[type].name;
+	PipeannValue *vector = (PipeannValue *) PG_DETOAST_DATUM(value);
+	const float *x;
+
+	if (PipeannIsOfSparse(type))
+		return SparseElements(type, (const SparseValue *) vector);
+	CheckDimensions(type, vector, dim);
+	if (VARSIZE(vector) < PipeannValueBytes(type, dim))
+		BrokenValue(name, dim);
+	x = AsFloats(PipeannTypes[type].storage, vector->elements, dim);
+	CheckFinite(name, x, NULL, dim);
+	return x;
+}
+
+/* The same of a row's value, which is to be indexed. */
+const float *
+PipeannRowElements(PipeannType type, Datum value, int dim)
+{
+	const float *x = PipeannDatumElements(type, value, dim);
+
+	if (PipeannIsOfSparse(type) &&
+		PipeannSparseOf(PipeannSparseBehind(x)).n > PIPEANN_MAX_INDEXED_NONZERO)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%s cannot have more than %d non-zero elements for pipeann index",
+						PipeannTypes[type].name, PIPEANN_MAX_INDEXED_NONZERO)));
+	return x;
+}
+
+/* Errors if a sparse query has other dimensions than the indexed column. */
+void
+PipeannCheckQuery(Relation index, Datum value)
+{
+	PipeannType type = PipeannIndexType(index);
+
+	if (PipeannIsOfSparse(type))
+		CheckDimensions(type, (PipeannValue *) PG_DETOAST_DATUM(value),
+						PipeannIndexDimensions(index));
+}
+
+/* Make a sparse value of dim dimensions of a whole vector; in CurrentMemoryContext. */
+struct varlena *
+PipeannSparseValue(const float *x, int dim)
+{
+	PipeannSparse v = PipeannSparseOf(PipeannSparseBehind(x));
+	Size		bytes = 2 * sizeof(int32) * v.n;
+	SparseValue *value = palloc0(offsetof(SparseValue, indices) + bytes);
+
+	/* pgvector believes them */
+	for (int i = 0; i < v.n; i++)
+		if (v.indices[i] >= dim ||
+			v.indices[i] <= (i == 0 ? -1 : v.indices[i - 1]))
+			ereport(ERROR,
+					(errcode(ERRCODE_INDEX_CORRUPTED),
+					 errmsg("index has elements that are none of a vector of %d dimensions",
+							dim)));
+	SET_VARSIZE(value, offsetof(SparseValue, indices) + bytes);
+	value->dim = dim;
+	value->nnz = v.n;
+	memcpy(value->indices, v.indices, bytes);
+	return (struct varlena *) value;
+}
+
+/* Make a value of x[dim], not sparse, at value, which has PipeannValueBytes(). */
+void
+PipeannValueSet(PipeannType type, const float *x, int dim, void *value)
+{
+	PipeannValue *vector = value;
+
+	SET_VARSIZE(vector, PipeannValueBytes(type, dim));
+	vector->bits = 0;
+	if (type == PIPEANN_BIT)
+		vector->bits = dim;
+	else
+		vector->dim = (int16) dim;
+	PipeannVectorFromFloat(x, PipeannTypes[type].storage, dim,
+						   vector->elements);
+}
+
+/* ---------- what an index stores of it, and searches for ---------- */
 
 /* The metric of an index's operator class. */
 PipeannMetric
@@ -89,28 +324,6 @@ PipeannQueryOf(const PipeannLayout *l, const float *x, float *to)
 	Normalize(x, l->dim, to);
 	if (PipeannIsSparse(l->storage))
 		PipeannSparseNormalize(PipeannSparseBehind(x), PipeannSparseBehind(to));
-}
-
-/*
- * Whether the table has most of the vectors in TOAST.
- *
- * They are narrower in the table's pages than vectors are. Without statistics it
- * is taken that those are in TOAST that a page's share of a row has no room for. An
- * index on an expression has no column that the table could have there.
- */
-bool
-PipeannVectorsInToast(Relation index)
-{
-	AttrNumber	column = PipeannVectorColumn(index);
-	int			whole = (int) PipeannValueBytes(PipeannIndexType(index),
-												PipeannIndexDimensions(index));
-	int			stored;
-
-	if (column == 0 || PipeannIsOfSparse(PipeannIndexType(index)))
-		return false;
-	stored = get_attavgwidth(index->rd_index->indrelid, column);
-	return stored > 0 ? stored < whole / 2 :
-		whole > (int) TOAST_TUPLE_THRESHOLD;
 }
 
 /*
@@ -270,15 +483,6 @@ PipeannIsOutOfLine(const PipeannMeta *meta, const float *x, double norm)
 	return !PipeannIsStorable(x, norm, l->storage, l->dim);
 }
 
-static bool
-HasZero(const float *x, int dim)
-{
-	for (int i = 0; i < dim; i++)
-		if (x[i] == 0)
-			return true;
-	return false;
-}
-
 /* The exact distance of a whole vector, with its aux, from the query of a search. */
 float
 PipeannWholeDistance(const PipeannLayout *l, const float *query, const float *x,
@@ -289,22 +493,6 @@ PipeannWholeDistance(const PipeannLayout *l, const float *query, const float *x,
 
 	return PipeannExactDistance(l, PipeannQueryFor(form, query, l->dim, bits[0]),
 								PipeannQueryFor(form, x, l->dim, bits[1]), form, aux);
-}
-
-/*
- * Set x to the whole vector in a node's slot. False if that need not be the rows' own to
- * the last bit.
- */
-bool
-PipeannExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
-{
-	const PipeannLayout *l = &meta->layout;
-
-	if (PipeannIsRounded(l) || (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
-		return false;
-	PipeannVectorUnpack(PipeannSlotVector(l, slot), l->storage, l->dim, x);
-	return (meta->flags & PIPEANN_META_SIGNED_ZEROS) ||
-		!HasZero(x, l->dim);
 }
 
 /* Whether x[dim] suits a storage; integers have to hold it exactly. */

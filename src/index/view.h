@@ -1,11 +1,12 @@
 /*
  * view.h
- *		One open index; part of index.h.
+ *		One open index, room for slots in it, and writing them; part of index.h.
  */
 #ifndef PIPEANN_INDEX_VIEW_H
 #define PIPEANN_INDEX_VIEW_H
 
 #include "cache/cache.h"
+#include "storage/freespace.h"
 #include "storage/storage.h"
 #include "utils/rel.h"
 
@@ -58,10 +59,113 @@ extern void PipeannRefreshView(PipeannIndexView *view);
 extern BlockNumber PipeannViewBlock(const PipeannIndexView *view, uint32 page);
 extern Relation PipeannOpenIndex(Oid relid);
 
-/* degree.c */
-extern int	PipeannChooseM(Relation heap, const char *vectors, uint32 n,
-						   const PipeannLayout *base, int max_m,
-						   PipeannDegree *degree);
-extern char *PipeannDegreeText(const PipeannMeta *meta);
+/* ---------- slots and codes ---------- */
+
+/*
+ * A change of a page that is locked exclusively and registered for WAL: End writes the
+ * record, Abort drops the changes; both release the page.
+ */
+typedef struct PipeannPageUpdate
+{
+	Buffer		buffer;
+	GenericXLogState *state;
+	Page		page;
+	bool		is_new;			/* the page */
+	PipeannSlot *slot;			/* by PipeannSlotBegin(), the one to be changed */
+} PipeannPageUpdate;
+
+typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
+									   void *arg);
+
+/* Inserts keep a tenth of the slots free, which let a node join near ones. */
+#define PIPEANN_WANTED_FILL 0.9
+
+/* Whether the index has as many free slots as inserts need, or more. */
+static inline bool
+PipeannHasSpareSlots(const PipeannIndexView *view)
+{
+	return view->meta.nodes < PIPEANN_WANTED_FILL * PipeannViewIds(view);
+}
+
+/*
+ * Lock a graph page's first block, which was written, and check it unless it was found sound
+ * where it is.
+ */
+static inline Buffer
+PipeannLockGraphPage(const PipeannIndexView *view, uint32 page, int lockmode,
+					 BufferAccessStrategy strategy)
+{
+	BlockNumber blkno = PipeannViewBlock(view, page);
+	Buffer		buffer = PipeannLockSeen(view->index, blkno,
+										 PipeannViewSeen(view), page, lockmode);
+
+	if (BufferIsValid(buffer) && !PageIsNew(BufferGetPage(buffer)))
+		return buffer;
+	if (BufferIsValid(buffer))
+		UnlockReleaseBuffer(buffer);
+	return PipeannReadBuffer(view->index, blkno, PIPEANN_GRAPH, lockmode, false,
+							 strategy);
+}
+
+/* place.c */
+extern uint32 PipeannPlaceSlot(PipeannIndexView *view, uint32 near,
+							   const PipeannSlot *slot);
+extern void PipeannSlotBegin(const PipeannIndexView *view, uint32 id,
+							 PipeannPageUpdate *update);
+extern void PipeannSlotCopy(const PipeannIndexView *view, uint32 id,
+							PipeannSlot *slot);
+extern bool PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page,
+								 char *nodes);
+extern bool PipeannChangeCode(PipeannIndexView *view, uint32 id,
+							  const uint8 *vector_code,
+							  PipeannFillAttributes fill, void *arg);
+extern void PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
+								   const bool *which);
+extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,
+								 uint32 n);
+extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, float error,
+							  bool is_new);
+extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
+							  uint32 slots);
+
+/*
+ * Make the free space map long enough for one more stripe, so that VACUUM can note free
+ * slots even when the disk is full.
+ */
+static inline void
+PipeannFreeReserve(Relation index, const PipeannMeta *meta)
+{
+	const PipeannLayout *l = &meta->layout;
+
+	RecordPageWithFreeSpace(index,
+							PipeannGraphBlock(&meta->places, l, meta->graph_pages +
+											  l->stripe_pages), 0);
+}
+
+/* Bytes of a slot buffer; palloc0'd by PipeannSlotAlloc(). */
+static inline PipeannSlot *
+PipeannSlotAlloc(const PipeannLayout *layout)
+{
+	PipeannSlot *slot = palloc0(layout->slot_size);
+
+	slot->ext_tids = PIPEANN_INVALID_ID;
+	slot->ext_vec = PIPEANN_INVALID_ID;
+	return slot;
+}
+
+static inline void
+PipeannPageEnd(PipeannPageUpdate *update)
+{
+	PipeannPageSeal(update->page, BufferGetBlockNumber(update->buffer));
+	GenericXLogFinish(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
+
+static inline void
+PipeannPageAbort(PipeannPageUpdate *update)
+{
+	GenericXLogAbort(update->state);
+	UnlockReleaseBuffer(update->buffer);
+}
 
 #endif							/* PIPEANN_INDEX_VIEW_H */

@@ -25,6 +25,7 @@
 #include "scan/scan.h"
 #include "utils/float.h"
 #include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
@@ -160,6 +161,28 @@ PipeannWantsFew(const PlannerInfo *root, double rows)
 #define LEAST_SHARE 0.01
 
 /*
+ * Whether the table has most of the vectors in TOAST.
+ *
+ * They are narrower in the table's pages than vectors are. Without statistics it
+ * is taken that those are in TOAST that a page's share of a row has no room for. An
+ * index on an expression has no column that the table could have there.
+ */
+static bool
+VectorsInToast(Relation index)
+{
+	AttrNumber	column = PipeannVectorColumn(index);
+	int			whole = (int) PipeannValueBytes(PipeannIndexType(index),
+												PipeannIndexDimensions(index));
+	int			stored;
+
+	if (column == 0 || PipeannIsOfSparse(PipeannIndexType(index)))
+		return false;
+	stored = get_attavgwidth(index->rd_index->indrelid, column);
+	return stored > 0 ? stored < whole / 2 :
+		whole > (int) TOAST_TUPLE_THRESHOLD;
+}
+
+/*
  * The bytes of each vector in TOAST, 0 if they are not there. An index of which
  * there is nothing but a planner's idea is not asked.
  */
@@ -171,7 +194,7 @@ BytesInToast(const IndexOptInfo *info)
 
 	if (!RelationIsValid(index))
 		return 0;
-	if (PipeannVectorsInToast(index))
+	if (VectorsInToast(index))
 		bytes = PipeannValueBytes(PipeannIndexType(index),
 								  PipeannIndexDimensions(index));
 	RelationClose(index);

@@ -262,7 +262,7 @@ FilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
 	matches = matches && !*recheck;
 	if (matches && !PipeannDeformRowTo(filter->values, filter->columns, row,
 									   filter->tuple, values, isnull))
-		PipeannRowError(filter->view->index, id);
+		PipeannCorrupted(filter->view->index, "has an invalid row in node %u", id);
 	for (int i = 0; matches && i < filter->n; i++)
 	{
 		int			number = filter->conditions[i].number;
@@ -329,6 +329,31 @@ FilterCodes(const PipeannFilter *filter)
  * another one than the row has.
  */
 
+static bool
+HasZero(const float *x, int dim)
+{
+	for (int i = 0; i < dim; i++)
+		if (x[i] == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Set x to the whole vector in a node's slot. False if that need not be the rows' own to
+ * the last bit.
+ */
+static bool
+ExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
+{
+	const PipeannLayout *l = &meta->layout;
+
+	if (PipeannIsRounded(l) || (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
+		return false;
+	PipeannVectorUnpack(PipeannSlotVector(l, slot), l->storage, l->dim, x);
+	return (meta->flags & PIPEANN_META_SIGNED_ZEROS) ||
+		!HasZero(x, l->dim);
+}
+
 /* False if the node does not have it to the last bit. */
 static bool
 ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
@@ -346,10 +371,10 @@ ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
 	if (found && (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
 		found = PipeannChainVector(view, id, slot, x);
 	else if (found)
-		exact = PipeannExactVector(&view->meta, slot, x);
+		exact = ExactVector(&view->meta, slot, x);
 	pfree(slot);
 	if (!found)
-		PipeannRowError(view->index, id);
+		PipeannCorrupted(view->index, "has an invalid row in node %u", id);
 	return exact;
 }
 
@@ -365,7 +390,7 @@ ReadVector(PipeannOnly *only)
 	{
 		only->looked = true;
 		if (!PipeannTableVector(only->scan, &only->tid, l, x, NULL))
-			PipeannRowError(only->view->index, only->id);
+			PipeannCorrupted(only->view->index, "has an invalid row in node %u", only->id);
 	}
 	return x;
 }
@@ -491,7 +516,7 @@ OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
 	if (PipeannRowIsOutOfLine(&only->view->meta.layout, row))
 		row = PipeannReadRow(only->view, row, false);
 	if (!PipeannDeformRow(only->columns.values, row, values, isnull))
-		PipeannRowError(only->view->index, id);
+		PipeannCorrupted(only->view->index, "has an invalid row in node %u", id);
 	for (int i = only->columns.values->natts; i > vector; i--)
 	{
 		values[i] = values[i - 1];

@@ -48,6 +48,29 @@ ResultDesc(FunctionCallInfo fcinfo)
 	return BlessTupleDesc(desc);
 }
 
+/* Where m comes from. */
+static char *
+DegreeText(const PipeannMeta *meta)
+{
+	const PipeannDegree *d = &meta->degree;
+
+	switch (d->reason)
+	{
+		case PIPEANN_DEGREE_OPTION:
+			return pstrdup(meta->layout.max_degree == 2 * PIPEANN_DEFAULT_M ?
+						   "default" : "option m");
+		case PIPEANN_DEGREE_PROFILED:
+			return psprintf("profile: a read takes %.1f us, a code distance %.1f ns, an exact one %.1f ns: up to %u neighbors balance a read; with %d a page holds %d",
+							d->read_us, d->neighbor_ns, d->node_ns,
+							d->balanced, meta->layout.max_degree,
+							meta->layout.slots_per_page);
+		case PIPEANN_DEGREE_FEW_ROWS:
+			return pstrdup("default: too few rows for a profile when the index was built");
+		default:
+			return pstrdup("default: pages could not be read for a profile");
+	}
+}
+
 /* Seconds of each phase of a build, as jsonb. */
 static Datum
 BuildPhases(const PipeannBuilt *built)
@@ -140,7 +163,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum((int64) meta->trained_nodes);
 	values[n++] = BoolGetDatum(PipeannIsOutgrown(meta));
 	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_REPAIRING) != 0);
-	values[n++] = CStringGetTextDatum(PipeannDegreeText(meta));
+	values[n++] = CStringGetTextDatum(DegreeText(meta));
 	values[n++] = Int64GetDatum(CountResident(&view));
 	nulls[n] = nulls[n + 1] = meta->built.processes == 0;
 	values[n++] = Int32GetDatum((int32) meta->built.processes);

@@ -13,9 +13,9 @@
 #include <math.h>
 
 #include "base/key.h"
+#include "build/internal.h"
 #include "common/pg_prng.h"
 #include "distance/sparse.h"
-#include "index/index.h"
 #include "io/io.h"
 #include "portability/instr_time.h"
 #include "storage/bufmgr.h"
@@ -146,26 +146,4 @@ PipeannChooseM(Relation heap, const char *vectors, uint32 n,
 		}
 	}
 	return best / 2;
-}
-
-char *
-PipeannDegreeText(const PipeannMeta *meta)
-{
-	const PipeannDegree *d = &meta->degree;
-
-	switch (d->reason)
-	{
-		case PIPEANN_DEGREE_OPTION:
-			return pstrdup(meta->layout.max_degree == 2 * PIPEANN_DEFAULT_M ?
-						   "default" : "option m");
-		case PIPEANN_DEGREE_PROFILED:
-			return psprintf("profile: a read takes %.1f us, a code distance %.1f ns, an exact one %.1f ns: up to %u neighbors balance a read; with %d a page holds %d",
-							d->read_us, d->neighbor_ns, d->node_ns,
-							d->balanced, meta->layout.max_degree,
-							meta->layout.slots_per_page);
-		case PIPEANN_DEGREE_FEW_ROWS:
-			return pstrdup("default: too few rows for a profile when the index was built");
-		default:
-			return pstrdup("default: pages could not be read for a profile");
-	}
 }
