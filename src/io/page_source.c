@@ -719,8 +719,15 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 		return FinishHit(source, frame);
 	if (self->in_flight >= most)
 		WaitForReads(source, most);
-	if (self->keeps ||
-		!QueueRead(frame, &source->owner, source->index, frame->blkno,
+	if (self->keeps)
+	{
+		(void) ReadThroughBuffers(source, frame);
+		/* no more of it is seen than of a page that was resident */
+		if (source->layout->node_pages == 1)
+			frame->frame.slot = slot;
+		return &frame->frame;
+	}
+	if (!QueueRead(frame, &source->owner, source->index, frame->blkno,
 				   source->layout->node_pages))
 		return ReadThroughBuffers(source, frame);
 	CountRead(source);
