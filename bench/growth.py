@@ -147,9 +147,10 @@ class Grown:
 
     def measure(self, way, rate):
         """What the index is like, and searches in it."""
+        # ANALYZE would cancel an automatic REINDEX, which is tried again ten minutes later
+        self.server.settle()
         self.server.session.rows("ANALYZE grown")
         rows = self.server.session.value("SELECT count(*) FROM grown")
-        self.server.settle()
         self.server.restart(**SETTINGS)
         session = self.server.session
         session.rows("SET enable_seqscan = off")

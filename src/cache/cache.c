@@ -632,10 +632,9 @@ UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 }
 
 /*
- * Returns the cache of an index that has codes, up to date with meta; NULL if the index
- * has got other codes since that was read. Loads its root if need be, or waits,
- * interruptibly, for another backend that is loading it; without room in shared memory the
- * root is this backend's own. The cache is released by
+ * Returns the cache of an index that has codes, up to date with meta; NULL if the index has
+ * got other codes since. Loads its root if need be, or waits for another backend that does;
+ * without room in shared memory the root is this backend's own. The cache is released by
  * PipeannCacheRelease(), or when context is reset or deleted.
  */
 PipeannCache *

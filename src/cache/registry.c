@@ -417,7 +417,7 @@ PipeannRegistryForget(const PipeannLocator *locator)
 /* A cache is dropped for others only if it was not used for so long (ms), ... */
 #define UNUSED_MS 5000
 
-/* ... or has more than its share: no more often than this (ms). */
+/* ... or has more than its share: no more often than this (ms), but for a root. */
 #define DROP_MS 1000
 
 static TimestampTz
@@ -568,7 +568,9 @@ MakeRoom(PipeannCacheEntry *entry, uint64 pages)
 	if (victim != NULL)
 	{
 		pg_atomic_write_u64(&pipeann_control->refused, now);
-		if (TimestampDifferenceExceeds((TimestampTz) dropped, (TimestampTz) now, DROP_MS))
+		/* without a root in memory each backend would have its own */
+		if (pg_atomic_read_u64(&entry->pages) == 0 ||
+			TimestampDifferenceExceeds((TimestampTz) dropped, (TimestampTz) now, DROP_MS))
 		{
 			pg_atomic_write_u64(&pipeann_control->dropped, now);
 			victim->state = PIPEANN_CACHE_ENTRY_DOOMED;

@@ -719,17 +719,16 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 		return FinishHit(source, frame);
 	if (self->in_flight >= most)
 		WaitForReads(source, most);
-	if (self->keeps)
+	if (self->keeps ||
+		!QueueRead(frame, &source->owner, source->index, frame->blkno,
+				   source->layout->node_pages))
 	{
 		(void) ReadThroughBuffers(source, frame);
-		/* no more of it is seen than of a page that was resident */
-		if (source->layout->node_pages == 1)
+		/* of a page that is kept no more is seen than if it had been resident */
+		if (self->keeps && source->layout->node_pages == 1)
 			frame->frame.slot = slot;
 		return &frame->frame;
 	}
-	if (!QueueRead(frame, &source->owner, source->index, frame->blkno,
-				   source->layout->node_pages))
-		return ReadThroughBuffers(source, frame);
 	CountRead(source);
 	if (self->wanted == PIPEANN_INVALID_ID &&
 		(pg_prng_uint32(&pg_global_prng_state) & (READS_PER_WANTED - 1)) == 0)
