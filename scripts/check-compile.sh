@@ -15,7 +15,7 @@ NEWER_VERSIONS=${NEWER_VERSIONS:-17 18}
 SUITES="trixie forky sid"
 LIBPQ=$("$PG_CONFIG" --includedir)
 VERSION=$(sed -n "s/^default_version *= *'\(.*\)'/\1/p" pipeann.control)
-FLAGS=(-isystem "$LIBPQ" -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
+FLAGS=(-isystem "$LIBPQ" -Wall -Wextra -Werror -Wshadow -Wno-unused-parameter -Wno-missing-field-initializers
 	-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla
 	-fno-strict-aliasing -fwrapv -fno-math-errno -D_GNU_SOURCE "-DPIPEANN_VERSION=\"$VERSION\"" -Isrc -Iservers -I.)
 WORK=$(mktemp -d)

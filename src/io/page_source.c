@@ -151,8 +151,7 @@ AllocFrame(int node_pages)
 		dlist_push_tail(&set->slabs, &slab->node);
 		for (int i = 0; i < nframes; i++)
 		{
-			BufferedFrame *frame = &slab->frames[i];
-
+			frame = &slab->frames[i];
 			frame->slab = slab;
 			frame->buffer = buffers + i * set->frame_size;
 			dlist_push_tail(&set->free, &frame->node);
