@@ -81,7 +81,7 @@ typedef struct PipeannScan
 	uint64		taken;			/* results popped */
 	int64		looked_at;		/* rows returned, or found not to be visible, but
 								 * for those that are dead to everybody */
-	float		last_dist;		/* of the result whose rows were loaded last */
+	float		last_dist;		/* the rows loaded last are no farther */
 	float		farthest;		/* the largest distance that a row so far may
 								 * have */
 	float		most;			/* the order key beyond which a condition wants no

@@ -516,7 +516,7 @@ LoadResult(PipeannScan *state)
 	}
 	else
 	{
-		state->last_dist = next->dist;
+		state->last_dist = next->most;	/* more than dist if it was not measured */
 		state->farthest = Max(state->farthest, next->most);
 		StoreDistance(state, PipeannSqlDistance(state->view.meta.layout.metric, next->dist));
 		memcpy(state->rows, list.rows, list.bytes);
