@@ -37,7 +37,8 @@ sub oid_of { my ($index) = @_; return $session->row("SELECT '$index'::regclass::
 sub log_end { return length log_text($node); }
 sub left_over { return $session->row("SELECT count(*) FROM pg_index WHERE NOT indisvalid") + 0; }
 sub set { my ($setting, $value) = @_; $session->rows("ALTER SYSTEM SET $setting = '$value'"); $node->reload; return wait_until($setting, sub { ($session->row("SHOW $setting") // '') eq $value }); }
-sub rebuilt { my ($index, $oid) = @_; return eval { wait_until("$index to be rebuilt", sub { oid_of($index) != $oid && left_over() == 0 }, 120) }; }
+# A worker that failed waits for ten times as long as it took before it tries again.
+sub rebuilt { my ($index, $oid) = @_; return eval { wait_until("$index to be rebuilt", sub { oid_of($index) != $oid && left_over() == 0 }, 400) }; }
 sub workers { return $session->row("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pipeann reindex'") + 0; }
 sub idle { return wait_until('no worker', sub { workers() == 0 }, 120); }
 
