@@ -74,6 +74,7 @@ PipeannScanParams(const PipeannMeta *meta, double rows)
 
 	params.policy = PipeannPolicies[pipeann_search_mode];
 	params.width = pipeann_pipeline_width;
+	params.lists_all = (uint32) params.ef >= meta->nodes;
 	if (!aims || rows <= PIPEANN_EARLY_RESULTS)
 		return params;
 	params.may_end_early = false;
@@ -947,7 +948,7 @@ NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 	return &state->left_out->row;
 }
 
-/* Whether the scan has looked at so many rows that another way is taken. */
+/* Whether the scan has looked at enough rows for another way to be taken. */
 static bool
 GivesUp(const PipeannScan *state)
 {

@@ -331,7 +331,7 @@ HorizonOfScan(const PipeannSearch *search)
 	const PipeannSample *errors = &search->code_scan.errors;
 
 	return !search->params.one_of_several || !search->params.has_horizon ||
-		PipeannListsAll(search) || errors->n < FEWEST_ERRORS ? INFINITY :
+		search->params.lists_all || errors->n < FEWEST_ERRORS ? INFINITY :
 		search->params.horizon +
 		PipeannSampleBound(errors, PipeannScansSparse(search) ? SPARSE_DEVIATIONS :
 						   SURE_DEVIATIONS);
@@ -404,7 +404,7 @@ PipeannRunCodeScan(PipeannSearch *search)
 		Begin(search);
 	search->termination.on = false;
 	if (search->stage < PIPEANN_STARTED && search->params.may_end_early &&
-		!PipeannListsAll(search) && !PipeannScansSparse(search))
+		!search->params.lists_all && !PipeannScansSparse(search))
 	{
 		PipeannTerminationInit(&search->termination, PIPEANN_L2,
 							   search->params.ef);

@@ -74,7 +74,9 @@ typedef struct PipeannSearchParams
 	int			near_pages;		/* all nodes on the pages of this many of the nearest are
 								 * results, in place of those on all pages where codes
 								 * are in doubt; 0: as usual */
-	bool		may_end_early;	/* unless the list has room for all nodes */
+	bool		may_end_early;
+	bool		lists_all;		/* the list has room for all nodes: no early end, and
+								 * no code scan leaves out what may be near */
 	bool		has_horizon;	/* nothing is wanted that is farther than this, an
 								 * order key; */
 	float		horizon;

@@ -200,13 +200,6 @@ PipeannScansSparse(const PipeannSearch *search)
 	return search->params.by_codes && PipeannIsSparse(search->layout->storage);
 }
 
-/* Whether its list has room for all nodes: then none is left out that could be one of the nearest. */
-static inline bool
-PipeannListsAll(const PipeannSearch *search)
-{
-	return (uint32) search->params.ef >= search->codes->ncodes;
-}
-
 /* How many candidates a search explores (list.c). */
 
 /* ef, or more where a part of the candidates does not match. */

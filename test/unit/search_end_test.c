@@ -295,7 +295,8 @@ EndsWhenTheNearestAreFound(void)
 					 (int) sum.reads_at_end, (int) list);
 
 			/* a list with room for all nodes is wanted whole */
-			params.ef = (int) l2_index->ids;
+			params.ef = IndexNodes(l2_index);
+			params.lists_all = true;
 			sum.ended = 0;
 			EndEarlyOnce(0, &params, resident, &sum);
 			CHECK(sum.ended == 0);
