@@ -2,7 +2,7 @@
  * repair.c
  *		VACUUM takes dead nodes out of neighbour lists.
  *
- * src/README, "vacuum/: dead rows out", tells how, in the steps 5 and 6.
+ * src/README, "vacuum/: removing dead rows", tells how, in the steps 5 and 6.
  */
 #include "postgres.h"
 

@@ -3,7 +3,7 @@
  *		Removing dead rows: VACUUM's callbacks, the order of its steps, and all of them
  *		but the repair of the graph (repair.c).
  *
- * src/README, "vacuum/: dead rows out", tells why it is done in this order, and what an
+ * src/README, "vacuum/: removing dead rows", tells why it is done in this order, and what an
  * interrupted VACUUM leaves to the next.
  */
 #include "postgres.h"
