@@ -21,6 +21,7 @@
 #endif
 #include "executor/execPartition.h"
 #include "executor/executor.h"
+#include "lib/binaryheap.h"
 #include "miscadmin.h"
 #include "nodes/extensible.h"
 #include "nodes/nodeFuncs.h"
@@ -48,8 +49,8 @@ typedef struct OwnNode
 	CustomScanState state;
 	const struct NodeMethods *methods;
 	PlanState  *child;
-	List	   *limit;			/* what the limit above wants of the child, and
-								 * leaves out, or NULL; NIL: unknown */
+	const LimitState *limit;	/* the nearest above; or NULL: all rows are wanted */
+	Tuplesortstate *sorted;		/* rows that were taken out of order; or NULL */
 	TupleTableSlot *slot;		/* for rows that were kept */
 	MemoryContext memory;		/* reset by each rescan */
 	bool		begun;			/* since the last rescan */
@@ -91,11 +92,8 @@ Begin(CustomScanState *state, EState *estate, int eflags)
 								   ExecInitNode(lfirst(cell), estate, eflags));
 	node->child = outerPlanState(state) != NULL ? outerPlanState(state) :
 		linitial(state->custom_ps);
-	node->limit = ExecInitExprList(plan->custom_exprs, &state->ss.ps);
-	if (node->limit != NIL)
-		node->slot = ExecInitExtraTupleSlot(estate,
-											ExecGetResultType(node->child),
-											&TTSOpsMinimalTuple);
+	node->slot = ExecInitExtraTupleSlot(estate, ExecGetResultType(node->child),
+										&TTSOpsMinimalTuple);
 
 	/* it returns the slots of its child as well */
 	state->ss.ps.resultopsset = true;
@@ -119,6 +117,27 @@ Exec(CustomScanState *state)
 		node->methods->next(node);
 }
 
+/* Begin to sort rows by a column that is a distance. */
+static void
+BeginSort(OwnNode *node, TupleDesc row, AttrNumber column)
+{
+	MemoryContext old = MemoryContextSwitchTo(node->state.ss.ps.state->es_query_cxt);
+
+	node->sorted = tuplesort_begin_heap(row, 1, &column, &(Oid) {Float8LessOperator},
+										&(Oid) {InvalidOid}, &(bool) {false}, work_mem, NULL,
+										TUPLESORT_NONE);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+EndSort(OwnNode *node)
+{
+	ExecClearTuple(node->slot);
+	if (node->sorted != NULL)
+		tuplesort_end(node->sorted);
+	node->sorted = NULL;
+}
+
 static void
 ReScan(CustomScanState *state)
 {
@@ -130,8 +149,7 @@ ReScan(CustomScanState *state)
 			UpdateChangedParamSet(lfirst(cell), state->ss.ps.chgParam);
 	if (IsRecheck(node))
 		ExecReScan(node->child);
-	if (node->slot != NULL)
-		ExecClearTuple(node->slot);
+	EndSort(node);
 	MemoryContextReset(node->memory);
 	node->begun = false;
 }
@@ -142,8 +160,7 @@ End(CustomScanState *state)
 	OwnNode *node = (OwnNode *) state;
 	ListCell   *cell;
 
-	if (node->slot != NULL)
-		ExecClearTuple(node->slot);
+	EndSort(node);
 	if (node->methods->end != NULL)
 		node->methods->end(node);
 	ExecEndNode(outerPlanState(state));
@@ -190,41 +207,6 @@ BeginChild(OwnNode *node)
 	node->begun = node->anew = true;
 }
 
-/* One of the expressions, or NULL, which gives one. */
-static Datum
-Evaluate(OwnNode *node, int number, bool *isnull)
-{
-	ExprState  *expr = list_nth(node->limit, number);
-
-	*isnull = true;
-	return expr == NULL ? (Datum) 0 :
-		ExecEvalExprSwitchContext(expr, node->state.ss.ps.ps_ExprContext, isnull);
-}
-
-/* A number of the limit, or what there is instead if it is NULL. */
-static int64
-NumberOf(OwnNode *node, int number, int64 otherwise)
-{
-	bool		isnull;
-	Datum		value = Evaluate(node, number, &isnull);
-
-	return isnull ? otherwise : DatumGetInt64(value);
-}
-
-/*
- * Rows that the limit wants of the child; PG_INT64_MAX if it wants all, or what it
- * wants or leaves out is more than this or no number, which its own node reports.
- */
-static int64
-RowsWanted(OwnNode *node, int64 most)
-{
-	int64		count = NumberOf(node, 0, PG_INT64_MAX);
-	int64		offset = NumberOf(node, 1, 0);
-
-	return count <= 0 || count > most || offset < 0 || offset > most ||
-		count > PG_INT64_MAX - offset ? PG_INT64_MAX : count + offset;
-}
-
 /* What a scan heeds when it begins; NULL if the node is no scan of ours. */
 static PipeannScanContext *
 ContextOfScan(PlanState *scan)
@@ -258,18 +240,23 @@ ContextOfScan(PlanState *scan)
 /* ---------- limits ---------- */
 
 /*
- * Tell scans of ours below a node which limit is the nearest above them. It counts when
- * they begin: by then it knows how many rows it wants.
+ * Tell scans and nodes of ours which limit is the nearest above them. When they are asked
+ * for their first row it knows how many it wants. What has all its rows first, as a sort
+ * does, wants all.
  */
 bool
 PipeannTellLimit(PlanState *node, void *limit)
 {
 	PipeannScanContext *context = ContextOfScan(node);
 
-	if (IsA(node, LimitState))
-		limit = node;
+	if (IsOwn(node))
+		((OwnNode *) node)->limit = limit;
 	else if (context != NULL)
 		context->limit = limit;
+	if (IsA(node, LimitState))
+		limit = node;
+	else if (PipeannPlanHas(node->plan, PIPEANN_PLAN_DRAINS))
+		limit = NULL;
 	return planstate_tree_walker(node, PipeannTellLimit, limit);
 }
 
@@ -388,9 +375,8 @@ typedef struct FillState
 {
 	OwnNode node;
 	Tuplestorestate *rows;		/* NULL before the first row is asked for */
-	Tuplesortstate *sorted;		/* distance and TID of rows that were read in the order
-								 * of the table; or NULL */
-	TupleTableSlot *entry;		/* of these */
+	TupleTableSlot *entry;		/* distance and TID of rows that are sorted */
+	ExprState  *most;			/* what no row is farther than; or NULL */
 	bool		ended;			/* there are no more rows */
 	bool		is_bound;		/* no row is wanted that is farther than bound: */
 	double		bound;
@@ -422,15 +408,15 @@ Collect(FillState *state, int64 wanted)
  * compares with what is no number; no row meets one that compares with NULL.
  */
 static double
-MostDistance(OwnNode *node)
+MostDistance(const FillState *state)
 {
-	double		most;
 	bool		isnull;
+	double		most = state->most == NULL ? get_float8_infinity() :
+		DatumGetFloat8(ExecEvalExprSwitchContext(state->most,
+												 state->node.state.ss.ps.ps_ExprContext,
+												 &isnull));
 
-	if (list_length(node->limit) < 3 || list_nth(node->limit, 2) == NULL)
-		return get_float8_infinity();
-	most = DatumGetFloat8(Evaluate(node, 2, &isnull));
-	if (isnull)
+	if (state->most != NULL && isnull)
 		return -get_float8_infinity();
 	return isnan(most) ? get_float8_infinity() : most;
 }
@@ -484,11 +470,8 @@ SortTable(FillState *state)
 		TupleDescInitEntry(columns, 2, "row", TIDOID, -1, 0);
 		state->entry = ExecInitExtraTupleSlot(estate, columns, &TTSOpsMinimalTuple);
 	}
-	state->sorted = tuplesort_begin_heap(state->entry->tts_tupleDescriptor, 1,
-										 &(AttrNumber) {1}, &(Oid) {Float8LessOperator},
-										 &(Oid) {InvalidOid}, &(bool) {false}, work_mem, NULL,
-										 TUPLESORT_NONE);
 	MemoryContextSwitchTo(old);
+	BeginSort(&state->node, state->entry->tts_tupleDescriptor, 1);
 	table = table_beginscan(scan->ss.ss_currentRelation, estate->es_snapshot, 0, NULL);
 	while (table_scan_getnextslot(table, ForwardScanDirection, row))
 	{
@@ -504,10 +487,10 @@ SortTable(FillState *state)
 		state->entry->tts_values[1] = PointerGetDatum(&row->tts_tid);
 		state->entry->tts_isnull[1] = false;
 		ExecStoreVirtualTuple(state->entry);
-		tuplesort_puttupleslot(state->sorted, state->entry);
+		tuplesort_puttupleslot(state->node.sorted, state->entry);
 	}
 	table_endscan(table);
-	tuplesort_performsort(state->sorted);
+	tuplesort_performsort(state->node.sorted);
 }
 
 /* The next of these rows, as the scan hands them up; NULL at the end. */
@@ -520,7 +503,7 @@ NextSorted(FillState *state)
 	ItemPointer tid;
 	bool		isnull;
 
-	if (!tuplesort_gettupleslot(state->sorted, true, false, state->entry, NULL))
+	if (!tuplesort_gettupleslot(state->node.sorted, true, false, state->entry, NULL))
 		return NULL;
 	tid = (ItemPointer) DatumGetPointer(slot_getattr(state->entry, 2, &isnull));
 	if (!table_tuple_fetch_row_version(scan->ss_currentRelation, tid,
@@ -532,35 +515,26 @@ NextSorted(FillState *state)
 }
 
 static void
-EndSorted(FillState *state)
-{
-	if (state->sorted != NULL)
-		tuplesort_end(state->sorted);
-	state->sorted = NULL;
-}
-
-static void
 StartFill(OwnNode *node)
 {
 	FillState  *state = (FillState *) node;
 	const CustomScan *plan = (const CustomScan *) node->state.ss.ps.plan;
 	MemoryContext old = MemoryContextSwitchTo(node->state.ss.ps.state->es_query_cxt);
-	int64		wanted = RowsWanted(node, PG_INT64_MAX);
+	int64		wanted = PipeannRowsWanted(node->limit);
 
 	if (state->rows == NULL)
 		state->rows = tuplestore_begin_heap(false, false, work_mem);
 	else
 		tuplestore_clear(state->rows);
 	MemoryContextSwitchTo(old);
-	state->fill.most = MostDistance(node);
+	state->fill.most = MostDistance(state);
 	if (state->is_bound)
 		state->fill.most = Min(state->fill.most, state->bound);
 	state->fill.no_numbers = plan->custom_private != NIL &&
 		linitial_int(plan->custom_private) != 0;
 	state->fill.late = state->fill.gave_up = false;
-	state->fill.all = state->fill.whole = wanted == PG_INT64_MAX;
-	state->fill.most_rows = state->fill.all ? 0 : MostRows(node->child, wanted);
-	EndSorted(state);
+	state->fill.whole = wanted == PG_INT64_MAX;
+	state->fill.most_rows = state->fill.whole ? 0 : MostRows(node->child, wanted);
 	Collect(state, wanted);
 	state->fill.most_rows = 0;
 	if (!state->fill.late && !state->fill.gave_up)
@@ -638,8 +612,13 @@ PipeannBoundScans(PlanState *node, double most)
 static void
 BeginFill(OwnNode *node)
 {
+	FillState  *state = (FillState *) node;
+	const CustomScan *plan = (const CustomScan *) node->state.ss.ps.plan;
+
+	if (plan->custom_exprs != NIL)
+		state->most = ExecInitExpr(linitial(plan->custom_exprs), &node->state.ss.ps);
 	if (!IsRecheck(node))
-		TellOfFill((FillState *) node, node->child);
+		TellOfFill(state, node->child);
 }
 
 static TupleTableSlot *
@@ -647,7 +626,7 @@ NextOfFill(OwnNode *node)
 {
 	FillState  *state = (FillState *) node;
 
-	if (state->sorted != NULL)
+	if (node->sorted != NULL)
 		return NextSorted(state);
 	if (tuplestore_gettupleslot(state->rows, true, false, node->slot))
 		return node->slot;
@@ -659,7 +638,6 @@ EndFill(OwnNode *node)
 {
 	FillState  *state = (FillState *) node;
 
-	EndSorted(state);
 	if (state->rows != NULL)
 		tuplestore_end(state->rows);
 }
@@ -679,7 +657,7 @@ const CustomScanMethods *const PipeannFillNode = &fill_methods.scan;
 static void
 Explain(CustomScanState *state, List *ancestors, ExplainState *es)
 {
-	if (((OwnNode *) state)->methods == &fill_methods && ((FillState *) state)->sorted != NULL)
+	if (((OwnNode *) state)->methods == &fill_methods && ((OwnNode *) state)->sorted != NULL)
 		ExplainPropertyText("Ended By", "Seq Scan and Sort", es);
 }
 
@@ -695,22 +673,10 @@ Explain(CustomScanState *state, List *ancestors, ExplainState *es)
 /* A limit beyond which the merge is run as it was planned. */
 #define MOST_WANTED 1000
 
-/* A row of a partition that was not handed up yet. */
-typedef struct MergeRow
-{
-	struct MergeRow *next;
-	MinimalTuple tuple;
-	double		distance;
-	bool		isnull;			/* comes after all distances */
-} MergeRow;
-
 typedef struct MergeChild
 {
 	PlanState  *node;
 	float		entered;		/* how near its search begins */
-	bool		stopped;		/* has no more rows within the distance bound */
-	MergeRow   *first;			/* in order */
-	MergeRow   *last;
 } MergeChild;
 
 typedef struct MergeState
@@ -719,9 +685,7 @@ typedef struct MergeState
 	AttrNumber	column;
 	bool		as_planned;
 	int			wanted;
-	int			returned;
-	int			nnearest;
-	double	   *nearest;		/* [wanted], sorted */
+	binaryheap *nearest;		/* distances, the farthest first */
 	int			nchildren;
 	MergeChild *children;
 	PipeannDistanceBound bound;
@@ -761,61 +725,29 @@ FindChildren(MergeState *state)
 			ExecFindMatchingSubPlans(merge->ms_prune_state, false);
 #endif
 	state->nchildren = 0;
-	state->children = MemoryContextAllocZero(state->node.memory,
-											 mul_size(sizeof(MergeChild),
-													  Max(merge->ms_nplans, 1)));
+	state->children = palloc0(mul_size(sizeof(MergeChild), Max(merge->ms_nplans, 1)));
 	while ((i = bms_next_member(merge->ms_valid_subplans, i)) >= 0)
-	{
 		state->children[state->nchildren++].node = merge->mergeplans[i];
-	}
+}
+
+static int
+CompareDistances(Datum a, Datum b, void *arg)
+{
+	return float8_cmp_internal(DatumGetFloat8(a), DatumGetFloat8(b));
 }
 
 /* The distance bound is where the last of the rows is that are wanted. */
 static void
-NoteDistance(MergeState *state, double distance)
+NoteDistance(MergeState *state, Datum distance)
 {
-	int			at = state->nnearest;
+	binaryheap *nearest = state->nearest;
 
-	if (at == state->wanted)
-	{
-		if (!float8_lt(distance, state->nearest[at - 1]))
-			return;
-		at--;
-	}
-	else
-		state->nnearest++;
-	for (; at > 0 && float8_lt(distance, state->nearest[at - 1]); at--)
-		state->nearest[at] = state->nearest[at - 1];
-	state->nearest[at] = distance;
-	if (state->nnearest == state->wanted &&
-		float8_lt(state->nearest[state->wanted - 1], state->bound.distance))
-		state->bound.distance = state->nearest[state->wanted - 1];
-}
-
-static bool
-IsBefore(const MergeRow *a, const MergeRow *b)
-{
-	if (a->isnull || b->isnull)
-		return b->isnull && !a->isnull;
-	if (PIPEANN_PLANTED("merge-order"))
-		return float8_lt(b->distance, a->distance);
-	return float8_lt(a->distance, b->distance);
-}
-
-/* Nearly all rows come last; in relaxed order nearer ones may follow. */
-static void
-PutInOrder(MergeChild *child, MergeRow *row)
-{
-	MergeRow  **place = &child->first;
-
-	if (child->first != NULL && !IsBefore(row, child->last))
-		place = &child->last->next;
-	while (*place != NULL && !IsBefore(row, *place))
-		place = &(*place)->next;
-	row->next = *place;
-	*place = row;
-	if (row->next == NULL)
-		child->last = row;
+	if (nearest->bh_size < state->wanted)
+		binaryheap_add(nearest, distance);
+	else if (CompareDistances(distance, binaryheap_first(nearest), NULL) < 0)
+		binaryheap_replace_first(nearest, distance);
+	if (nearest->bh_size == state->wanted)
+		state->bound.distance = DatumGetFloat8(binaryheap_first(nearest));
 }
 
 /*
@@ -831,31 +763,22 @@ Ask(const MergeChild *child)
 	return ExecProcNode(child->node);
 }
 
-/* Keep a row of a child; returns whether it is within the distance bound. */
+/* Keep a row of a child; returns whether others of it may be within the distance bound. */
 static bool
-Take(MergeState *state, MergeChild *child, TupleTableSlot *slot)
+Take(MergeState *state, TupleTableSlot *slot)
 {
-	MemoryContext former = MemoryContextSwitchTo(state->node.memory);
-	MergeRow   *row = palloc(sizeof(MergeRow));
+	Datum		distance;
+	bool		isnull;
 
-	row->distance = DatumGetFloat8(slot_getattr(slot, state->column,
-												&row->isnull));
-	row->tuple = ExecCopySlotMinimalTuple(slot);
-	MemoryContextSwitchTo(former);
-	PutInOrder(child, row);
-	if (!row->isnull)
-		NoteDistance(state, row->distance);
-	return !row->isnull && float8_le(row->distance, state->bound.distance);
-}
-
-/* Ask a child for a row; returns whether there is one within the distance bound. */
-static bool
-Pull(MergeState *state, MergeChild *child)
-{
-	TupleTableSlot *slot = Ask(child);
-
-	child->stopped = TupIsNull(slot);
-	return !child->stopped && Take(state, child, slot);
+	if (TupIsNull(slot))
+		return false;
+	tuplesort_puttupleslot(state->node.sorted, slot);
+	distance = slot_getattr(slot, state->column, &isnull);
+	if (isnull)					/* comes after all distances */
+		return isinf(state->bound.distance);
+	NoteDistance(state, distance);
+	return !PIPEANN_PLANTED("merge-bound") &&
+		float8_le(DatumGetFloat8(distance), state->bound.distance);
 }
 
 static int
@@ -873,14 +796,11 @@ Enter(MergeState *state)
 	for (int i = 0; i < state->nchildren; i++)
 	{
 		MergeChild *child = &state->children[i];
-		TupleTableSlot *slot;
 
 		if (ContextOfScan(child->node) == NULL)
 			continue;
 		state->bound.entered = 0;
-		slot = Ask(child);
-		if (!TupIsNull(slot))
-			(void) Take(state, child, slot);
+		(void) Take(state, Ask(child));
 		child->entered = state->bound.entered;
 	}
 	state->bound.entering = false;
@@ -892,63 +812,27 @@ static void
 StartMerge(OwnNode *node)
 {
 	MergeState *state = (MergeState *) node;
-	const CustomScan *plan = (const CustomScan *) node->state.ss.ps.plan;
-	int64		wanted = RowsWanted(node, MOST_WANTED);
+	int64		wanted = PipeannRowsWanted(node->limit);
+	MemoryContext old;
 
-	state->as_planned = wanted == PG_INT64_MAX;
+	state->as_planned = wanted > MOST_WANTED;
 	TellOfBound(state, state->as_planned ? NULL : &state->bound);
 	BeginChild(node);
 	if (state->as_planned)
 		return;
-	state->column = linitial_int(plan->custom_private);
-	state->returned = 0;
+	state->column = linitial_int(((CustomScan *) node->state.ss.ps.plan)->custom_private);
 	state->wanted = (int) wanted;
-	state->nnearest = 0;
-	state->nearest = MemoryContextAlloc(state->node.memory,
-										mul_size(sizeof(double),
-												 state->wanted));
+	old = MemoryContextSwitchTo(node->memory);
+	state->nearest = binaryheap_allocate(state->wanted, CompareDistances, NULL);
 	FindChildren(state);
+	MemoryContextSwitchTo(old);
+	BeginSort(node, ExecGetResultType(node->child), state->column);
 	state->bound = (PipeannDistanceBound) {.distance = get_float8_infinity()};
 	Enter(state);
 	for (int i = 0; i < state->nchildren; i++)
-		for (int n = 0; n < state->wanted && !state->children[i].stopped &&
-			 Pull(state, &state->children[i]); n++)
+		for (int n = 0; n < state->wanted && Take(state, Ask(&state->children[i])); n++)
 			;
-}
-
-/* The child whose next row comes first, or NULL. */
-static MergeChild *
-First(MergeState *state)
-{
-	MergeChild *first = NULL;
-
-	for (int i = 0; i < state->nchildren; i++)
-	{
-		MergeChild *child = &state->children[i];
-
-		if (child->first == NULL && !child->stopped)
-			(void) Pull(state, child);
-		if (child->first != NULL &&
-			(first == NULL || IsBefore(child->first, first->first)))
-			first = child;
-	}
-	return first;
-}
-
-static TupleTableSlot *
-PopRow(MergeState *state)
-{
-	MergeChild *child = state->returned < state->wanted ? First(state) : NULL;
-	MergeRow   *row;
-
-	if (child == NULL)
-		return NULL;
-	row = child->first;
-	child->first = row->next;
-	ExecStoreMinimalTuple(row->tuple, state->node.slot, true);
-	pfree(row);
-	state->returned++;
-	return state->node.slot;
+	tuplesort_performsort(node->sorted);
 }
 
 static TupleTableSlot *
@@ -956,16 +840,16 @@ NextOfMerge(OwnNode *node)
 {
 	MergeState *state = (MergeState *) node;
 	PlanState  *merge = node->child;
-	TupleTableSlot *slot;
+	bool		found;
 
 	if (state->as_planned)
 		return ExecProcNode(merge);
 	if (merge->instrument != NULL)
 		InstrStartNode(merge->instrument);
-	slot = PopRow(state);
+	found = tuplesort_gettupleslot(node->sorted, true, false, node->slot, NULL);
 	if (merge->instrument != NULL)
-		InstrStopNode(merge->instrument, slot == NULL ? 0 : 1);
-	return slot;
+		InstrStopNode(merge->instrument, found);
+	return found ? node->slot : NULL;
 }
 
 static const NodeMethods merge_methods = {

@@ -522,28 +522,6 @@ Wrap(Plan *plan, const CustomScanMethods *methods)
 }
 
 /*
- * The same node below a limit: its custom_exprs are the rows that the limit wants,
- * NULL for all of them, and those that it leaves out, or none. All rows are wanted
- * without a limit, and WITH TIES, as the last of equally far ones may be any.
- */
-static CustomScan *
-WrapBelow(const Limit *limit, Plan *plan, const CustomScanMethods *methods)
-{
-	CustomScan *node = Wrap(plan, methods);
-	Plan	   *own = &node->scan.plan;
-
-	node->custom_exprs = list_make2(makeNullConst(INT8OID, -1, InvalidOid), NULL);
-	if (limit == NULL)
-		return node;
-	own->extParam = bms_union(own->extParam, limit->plan.extParam);
-	own->allParam = bms_union(own->allParam, limit->plan.allParam);
-	if (limit->limitOption == LIMIT_OPTION_COUNT)
-		node->custom_exprs = list_make2(copyObject(limit->limitCount),
-										copyObject(limit->limitOffset));
-	return node;
-}
-
-/*
  * Merges of the nearest rows of partitions. Each is a search as long as that of a table
  * without, as nobody below knows of the limit. So a node of ours takes the merge's
  * place, and has it as its child: it asks the partitions in another order.
@@ -608,13 +586,6 @@ AreFromOneVector(List *plans, PlannedStmt *stmt)
 	return n > 1;
 }
 
-/* The node computes what the limit is, and so does the limit itself. */
-static bool
-IsAlwaysTheSame(Node *limit)
-{
-	return !contain_volatile_functions(limit) && !contain_subplans(limit);
-}
-
 /*
  * Where a limit has a merge of scans of ours below it, let these know from
  * one another which rows are not wanted.
@@ -628,11 +599,6 @@ LimitMerge(PlannedStmt *stmt, Limit *limit)
 	const MergeAppend *merge;
 	CustomScan *node;
 
-	if (limit->limitCount == NULL ||
-		limit->limitOption != LIMIT_OPTION_COUNT ||
-		!IsAlwaysTheSame(limit->limitCount) ||
-		!IsAlwaysTheSame(limit->limitOffset))
-		return;
 	if (IsA(*place, Result) && (*place)->lefttree != NULL &&
 		(*place)->qual == NIL && ((Result *) *place)->resconstantqual == NULL)
 		place = &(*place)->lefttree;
@@ -641,7 +607,7 @@ LimitMerge(PlannedStmt *stmt, Limit *limit)
 		merge->sortOperators[0] != Float8LessOperator ||
 		merge->nullsFirst[0] || !AreFromOneVector(merge->mergeplans, stmt))
 		return;
-	node = WrapBelow(limit, *place, PipeannMergeNode);
+	node = Wrap(*place, PipeannMergeNode);
 	node->custom_private = list_make1_int(merge->sortColIdx[0]);
 	*place = &node->scan.plan;
 }
@@ -766,9 +732,8 @@ MostBelow(Limit *limit)
  * Where a limit has scans of ours below it that may come to their end before
  * it is filled, put a node of ours between them. To be done when the columns of what
  * is below are what they will be. What is below may be run twice, so it must be steady
- * (IsUnsteady), and the limit is evaluated twice. The place of a cursor is where the
- * only scan of its table is (UPDATE ... WHERE CURRENT OF): rows must not be kept above
- * that.
+ * (IsUnsteady). The place of a cursor is where the only scan of its table is
+ * (UPDATE ... WHERE CURRENT OF): rows must not be kept above that.
  *
  * How many rows there are is not known, and the planner may be wrong by any factor.
  */
@@ -781,12 +746,11 @@ FillLimit(PlannedStmt *stmt, Limit *limit, const Most *most, bool is_cursor)
 	if (limit->limitCount == NULL || !IsFromScans(place, NULL) ||
 		(is_cursor && !IsA(*place, CustomScan) && !IsA(*place, NestLoop) &&
 		 !IsA(*place, WindowAgg)) ||	/* see execCurrent.c */
-		HasVolatile(limit->limitCount, stmt) ||
-		HasVolatile(limit->limitOffset, stmt) ||
 		IsUnsteady(place, stmt))
 		return;
-	node = WrapBelow(limit, *place, PipeannFillNode);
-	node->custom_exprs = lappend(node->custom_exprs, most->distance);
+	node = Wrap(*place, PipeannFillNode);
+	if (most->distance != NULL)
+		node->custom_exprs = list_make1(most->distance);
 	node->custom_private = list_make1_int(most->no_numbers);
 	*place = &node->scan.plan;
 }
@@ -816,7 +780,7 @@ FillDrains(Plan **place, void *arg)
 		case T_MergeAppend:
 			if (filling.drained && IsFromScans(place, NULL) &&
 				!IsUnsteady(place, filling.stmt))
-				*place = &WrapBelow(NULL, plan, PipeannFillNode)->scan.plan;
+				*place = &Wrap(plan, PipeannFillNode)->scan.plan;
 			return false;
 		case T_Limit:
 			filling.drained = false;
@@ -982,9 +946,8 @@ AddRelPaths(PlannerInfo *root, RelOptInfo *rel, Index number,
 static ExecutorStart_hook_type former_start;
 
 /*
- * A list for a recall depends on how many rows are wanted. A plan that did not pass here
- * is changed as those that do, in a copy: it may be kept for more executions, which
- * then get another one.
+ * A plan that did not pass here is changed as those that do, in a copy: it may be kept for
+ * more executions, which then get another one.
  */
 static void
 Start(QueryDesc *query, int flags)
@@ -998,7 +961,7 @@ Start(QueryDesc *query, int flags)
 	}
 	former_start(query, flags);
 	/* a library behind may not have made a tree of states */
-	if (pipeann_target_recall > 0 && query->planstate != NULL)
+	if (query->planstate != NULL)
 		(void) PipeannTellLimit(query->planstate, NULL);
 }
 

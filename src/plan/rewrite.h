@@ -68,8 +68,8 @@ extern const CustomScanMethods *const PipeannBitmapNode;
 
 /*
  * Limits that a scan of ours is to fill, whatever comes late. The child is the plan
- * that had its place. The third of its custom_exprs is what no row is farther than, or
- * NULL; custom_private tells whether rows whose distance is no number may be wanted then.
+ * that had its place. custom_exprs is what no row is farther than, if that is known;
+ * custom_private tells whether rows whose distance is no number may be wanted then.
  */
 extern const CustomScanMethods *const PipeannFillNode;
 

@@ -724,16 +724,6 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 	return PipeannWholeDistance(l, state->query, state->exact, slot->aux);
 }
 
-/* How many rows the limit above wants, or else as many as usual. */
-static double
-RowsWanted(const PipeannScanContext *heeds)
-{
-	const LimitState *limit = heeds->limit;
-
-	return limit == NULL || limit->noCount ? PIPEANN_EARLY_RESULTS :
-		Max((double) limit->count + limit->offset, 1);
-}
-
 /* An index without codes, of which each search wants all, stays in shared_buffers if it is not more than this part of them. */
 #define KEPT_PART 4
 
@@ -743,10 +733,12 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
 	PipeannScanContext *heeds = &state->heeds;
+	int64		wanted = PipeannRowsWanted(heeds->limit);
 	PipeannSearchParams params;
 
 	PipeannOpenView(&state->view, scan->indexRelation);
-	params = PipeannScanParams(&state->view.meta, RowsWanted(heeds));
+	params = PipeannScanParams(&state->view.meta, wanted == PG_INT64_MAX ?
+							   PIPEANN_EARLY_RESULTS : wanted);
 	state->query = ScanQuery(scan, l, &state->comparable);
 	state->filter = FilterBegin(scan, &state->view);
 	state->exhausted = IsVoid(state);

@@ -12,6 +12,7 @@
 #include "base/parts.h"
 #include "datatype/timestamp.h"
 #include "index/index.h"
+#include "nodes/execnodes.h"
 #include "recall/recall.h"
 
 /* Settings. */
@@ -46,9 +47,8 @@ typedef struct PipeannDistanceBound
  */
 typedef struct PipeannFill
 {
-	bool		all;			/* the limit wants all rows, however many */
 	bool		whole;			/* scans explore all nodes before they return a
-								 * row, so none comes late */
+								 * row, so none comes late, and return any number */
 	bool		late;			/* set by a scan at its end: it has left out
 								 * rows that came late */
 	int64		most_rows;		/* a scan that has looked at as many and has to go on
@@ -86,11 +86,23 @@ typedef struct PipeannScanContext
 	PipeannDistanceBound *bound;	/* the scan returns no row that is farther, and
 									 * can be asked again when the bound has moved */
 	PipeannFill *fill;
-	const struct LimitState *limit; /* the nearest one above */
+	const LimitState *limit;	/* the nearest one above */
 	const PipeannTidFilter *tid_filter;
 	PipeannFill bounded;		/* what fill is if a largest distance is all */
 	const PipeannStep *step;
 } PipeannScanContext;
+
+/*
+ * How many rows a limit wants, which knows it when it asks for the first; PG_INT64_MAX: all
+ * of them. So it is WITH TIES, as the last of equally far ones may be any.
+ */
+static inline int64
+PipeannRowsWanted(const LimitState *limit)
+{
+	return limit == NULL || limit->noCount || limit->limitOption != LIMIT_OPTION_COUNT ||
+		limit->count > PG_INT64_MAX - limit->offset ? PG_INT64_MAX :
+		limit->count + limit->offset;
+}
 
 /*
  * The place of a PipeannScanContext in the scan's order-by key (src/README, "what

@@ -112,7 +112,7 @@ PipeannMostToLookAt(const PipeannScan *state)
 {
 	const PipeannFill *fill = state->heeds.fill;
 
-	return fill != NULL && fill->all ? PG_INT64_MAX : pipeann_max_scan_tuples;
+	return fill != NULL && fill->whole ? PG_INT64_MAX : pipeann_max_scan_tuples;
 }
 
 /* Begins a message of baton.c. The query follows, then the ids of a list. An answer has ids alone. */
