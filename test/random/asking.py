@@ -57,7 +57,7 @@ def random_where(rng, table, steps, index):
     """(condition, columns of the index if there are no others in it)."""
     own = index.columns(table) if index else ()
     if table.vectors in GROUPS and rng.random() < 0.3:
-        return Atom(f"t.id % {GROUPS[table.vectors]} = {rng.randrange(GROUPS[table.vectors])}"), ()
+        return Atom(f"t.id % {GROUPS[table.vectors]} {rng.choice('=<>')} {rng.randrange(GROUPS[table.vectors])}"), ()
     if index and (own or "id" in index.include) and rng.random() < (0.5 if "id" in index.include else 0.25):
         return random_condition(rng, own, "t", 0) if own else None, own
     others = tuple(steps.other_columns)

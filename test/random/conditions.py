@@ -144,7 +144,7 @@ def _on_rows(rng, alias, rows, other):
     """Conditions that are not on one filter column."""
     choices = [
         Atom(f"rq.even({alias}.id)"), Atom(f"rq.leaky({alias}.id)"), Atom(f"rq.tight({alias}.id)"), Atom(f"rq.fickle({alias}.id)"),
-        Atom(f"{alias}.id % {rng.choice((2, 3, 10, 40))} = 1"), Atom(f"{alias}.id < {MARK}", ((str(rng.randint(0, rows + 1)), "int"),)),
+        Atom(f"{alias}.id % {rng.choice((2, 3, 10, 40))} {rng.choice('=<')} 1"), Atom(f"{alias}.id < {MARK}", ((str(rng.randint(0, rows + 1)), "int"),)),
         Atom(f"{alias}.id > {MARK}", ((str(rng.randint(0, rows + 1)), "int"),)),
         Atom(f"{alias}.id BETWEEN {MARK} AND {MARK}", ((str(rows // 3), "int"), (str(rows // 3 + rng.randint(1, 300)), "int"))),
         Atom(f"({alias}.k, {alias}.tenant) < ({MARK}, 2)", ((str(rng.randint(0, 9)), "int"),)),

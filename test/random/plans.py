@@ -2,7 +2,7 @@
 import re
 from collections import Counter
 
-KINDS = ("index scan", "index-only scan", "bitmap", "merge", "one message", "without")
+KINDS = ("index scan", "index-only scan", "bitmap", "merge", "one message", "table sorted", "without")
 SCAN = re.compile(r"Index (Only )?Scan using ")
 
 
@@ -17,7 +17,7 @@ def kinds_of(lines):
             last = None
         if "Order By:" in line and last:
             found.add(last)
-        for name, kind in (("(PipeannBitmap)", "bitmap"), ("(PipeannMerge)", "merge"), ("(PipeannOneMessage)", "one message")):
+        for name, kind in (("(PipeannBitmap)", "bitmap"), ("(PipeannMerge)", "merge"), ("(PipeannOneMessage)", "one message"), ("Ended By: ", "table sorted")):
             if name in line:
                 found.add(kind)
     return found or {"without"}
@@ -27,7 +27,7 @@ def explain(statement):
     """The statement that shows a probe's last statement's plan, or None."""
     if statement.startswith(("FETCH", "CLOSE")):
         return None
-    return "EXPLAIN (COSTS OFF) " + statement
+    return "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) " + statement
 
 
 class Report:

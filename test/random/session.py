@@ -177,10 +177,9 @@ def random_planning(rng, forced, big):
         settings += ["SET LOCAL pipeann.rewrite_plans = off", "SET LOCAL pipeann.bitmap_scan = off"]
     elif roll < 0.28:
         settings.append(rng.choice(("SET LOCAL pipeann.rewrite_plans = off", "SET LOCAL pipeann.bitmap_scan = off")))
+    # without the sort alone a scan of ours may give up, and its table be read
     if forced and rng.random() < 0.85:
-        settings.append("SET LOCAL enable_seqscan = off")
-        if rng.random() < 0.75:
-            settings.append("SET LOCAL enable_sort = off")
+        settings += [f"SET LOCAL enable_{node} = off" for node in rng.choice((("seqscan",), ("sort",), ("sort", "seqscan"), ("sort", "seqscan")))]
     if big and forced and rng.random() < BITMAPS:
         settings += ["SET LOCAL enable_seqscan = off", "SET LOCAL enable_sort = off", "SET LOCAL cpu_operator_cost = 0.0001",
                      f"SET LOCAL random_page_cost = {rng.choice((10, 40, 200, 1000))}"]
