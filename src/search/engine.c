@@ -17,9 +17,9 @@
  */
 
 /*
- * What the strategies cost, in code distances at random places: to look at a byte of an
- * attribute code, to explore a node, to read a page, and what a scan of the
- * codes does besides.
+ * Costs, in code distances computed at random places in memory: looking at a
+ * byte of an attribute code, exploring a node, reading a page, and the fixed
+ * cost of a code scan.
  */
 #define BYTE_COST 0.01
 #define EXPLORE_COST 60
@@ -29,32 +29,32 @@
 /* What finding the entry points costs. */
 #define ENTRY_COST 2000
 
-/* How often a walk that may be in doubt has to be followed by a code scan. */
+/* The share of walks in doubt that have to be followed by a code scan. */
 #define IN_VAIN 0.8
 
 /*
- * What is known of all nodes counts as much as this many entries near the query. Where
- * few of them match, each more or less makes a difference.
+ * The share of all nodes that pass is weighted like this many entries near the
+ * query. Without it a single entry would make a difference where few match.
  */
 #define KNOWN_BEFORE 2
 
 /*
- * The list is longer by a power of the share that matches, and where that is small
- * so long that it is a fixed part of the nodes among which the wanted results are.
+ * The list is stretched by a power of the share that matches, and at least to this part of
+ * the nodes among which ten results are expected, but no more than MOST_STRETCH times.
  */
 #define STRETCH 0.3
 #define NODES_OF_RESULT 1
 #define MOST_STRETCH 20
 
-/* Behind the list all are explored that match, until they are this part of ef. */
+/* Behind the list matching candidates are explored, up to this part of ef. */
 #define MATCHING_PART 0.3
 
 /* Matching nodes that a walk meets for each result. */
 #define MET_OF_RESULT 1.5
 
 /*
- * Pages that a search reads: for each node of the list that it would have without
- * conditions, more by a power of the share that matches; and if it scans the codes.
+ * Pages that a walk reads for each node of ef, times a power of the share that
+ * matches; and pages that a code scan reads.
  */
 #define READS_OF_NODE 0.3
 #define READS_POWER 0.4
@@ -88,7 +88,7 @@ CodeScanCost(const PipeannSearch *search)
 							   filter == NULL ? 0 : filter->n, search->share);
 }
 
-/* The number of nodes that pass of which `matching` are likely to match. */
+/* How many nodes that pass are likely to include `matching` nodes that match. */
 static int
 PassingOf(const PipeannSearch *search, double matching)
 {
@@ -98,9 +98,9 @@ PassingOf(const PipeannSearch *search, double matching)
 }
 
 /*
- * What a walk costs where this share of the nodes near the query pass, if it may
- * have to be followed by a code scan: where its list has to be longer than by the power
- * of the share, so few match nearby that there may be none.
+ * What a walk costs, with the code scan that may have to follow it: where its
+ * list has to be stretched by more than the power of the share, so few nodes
+ * nearby match that there may be none.
  */
 static double
 WalkCost(const PipeannSearch *search)
@@ -118,7 +118,7 @@ WalkCost(const PipeannSearch *search)
 		(in_doubt ? IN_VAIN * CodeScanCost(search) : 0);
 }
 
-/* Go by the share of nodes that pass where the search walks. */
+/* Set the share of nodes near the query that pass, and what follows from it. */
 static void
 SetNearShare(PipeannSearch *search, double share)
 {
@@ -151,8 +151,8 @@ ChooseFilterStrategy(PipeannSearch *search)
 }
 
 /*
- * Choose again, once it is known how many of the entries nearest to the query pass,
- * and before any page is asked for. What matches may be all near the query, or far.
+ * Choose again, once it is known how many of the entries nearest to the query pass, and
+ * before any page is requested. Matching nodes may all be near the query, or all far.
  */
 void
 PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
@@ -167,8 +167,8 @@ PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
 }
 
 /*
- * Whether a search that is about to walk has found that pages have to be read, and
- * a code scan reads so much less that it is worth more code distances.
+ * Whether a search that is about to walk had better scan codes: it has to read
+ * pages, and a code scan reads so many fewer that more code distances pay.
  */
 static bool
 ShouldScanCodesUnread(const PipeannSearch *search)
@@ -183,8 +183,8 @@ ShouldScanCodesUnread(const PipeannSearch *search)
 /*
  * Whether a first walk may have missed what is nearest.
  *
- * If so many others are nearer than what was found that most of them are not
- * explored, there may be more that match which no explored one leads to.
+ * If most of the candidates nearer than what was found are not explored, there
+ * may be matching nodes to which no explored node leads.
  */
 bool
 PipeannWalkIsInDoubt(const PipeannSearch *search)
@@ -217,27 +217,27 @@ PipeannWalkIsInDoubt(const PipeannSearch *search)
  */
 
 /*
- * The list's length goes with that of the pool: at least twice PipeANN's mem_L of
- * 10, and so that hard queries do not begin in the wrong place.
+ * The entry list's length is proportional to the pool's, and at least twice
+ * PipeANN's mem_L of 10, so that hard queries do not begin in the wrong place.
  */
 #define LEAST_ENTRIES 20
 #define MOST_ENTRIES PIPEANN_MAX_ENTRY_POINTS
 #define ENTRY_PART 2
 
 /*
- * Half of the list is explored before the first pages are asked for, the rest
- * only while they are read: in memory the pool soon finds what the rest would
- * have found.
+ * Half of the list is explored before the first pages are requested, the rest
+ * only while they are read: if all pages are in memory the walk soon finds
+ * what the rest would have found.
  */
 #define PART_IN_MEMORY 2
 
 /*
- * Pages asked for at once. The pool is filled while they are on their way, and
- * tells what is read next. (PipeANN begins with 4, which costs a read.)
+ * Pages requested at once. The pool is filled while they are being read, and
+ * decides what is read next. (PipeANN begins with 4, which costs one more read.)
  */
 #define FIRST_READS 2
 
-/* Positions visited by lists of the least length, and by longer ones. */
+/* Room for visited positions: at least, and for each entry of the list. */
 #define LEAST_VISITED 1024
 #define VISITED_PER_ENTRY 32
 
@@ -277,7 +277,7 @@ Insert(EntryList *list, uint32 position, float dist)
 	list->first_open = Min(list->first_open, at);
 }
 
-/* Whether a position was visited before is no branch: see PipeannBatchAdd(). */
+/* No branch on whether a position was visited before: see PipeannBatchAdd(). */
 static void
 ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
 			 int n)
@@ -314,7 +314,7 @@ NeighborsOf(const PipeannCodes *codes, const EntryCandidate *item)
 	return codes->entry_neighbors + (Size) item->position * codes->entry_degree;
 }
 
-/* Of entries without edges all are looked at. */
+/* Without the edges all entries are scored. */
 static void
 LookAtEntries(PipeannSearch *search, EntryList *list)
 {
@@ -331,8 +331,8 @@ LookAtEntries(PipeannSearch *search, EntryList *list)
 }
 
 /*
- * The entry graph's medoid stands first. The set of what was entered is kept with the
- * search, not with what runs it.
+ * Position 0 is the entry graph's medoid. The set of visited positions is
+ * allocated in the search's memory context, not the caller's.
  */
 static void
 BeginEntryList(PipeannSearch *search, EntryList *list)
@@ -343,7 +343,7 @@ BeginEntryList(PipeannSearch *search, EntryList *list)
 
 	list->count = 0;
 	list->first_open = 0;
-	/* what one of several does not find nearby others may have */
+	/* one of several searches needs fewer: what it misses others may have */
 	list->length = search->params.one_of_several ? LEAST_ENTRIES :
 		Min(Max(search->params.ef / ENTRY_PART, LEAST_ENTRIES), MOST_ENTRIES);
 	while (slots < (uint32) list->length * VISITED_PER_ENTRY)
@@ -357,8 +357,8 @@ BeginEntryList(PipeannSearch *search, EntryList *list)
 }
 
 /*
- * Greedy search of the entry graph, until the `wanted` nearest are explored. Can go
- * on with a larger number.
+ * Greedy search of the entry graph, until the `wanted` nearest are explored.
+ * May be called again with a larger number.
  */
 static void
 SearchEntryGraph(PipeannSearch *search, EntryList *list, int wanted)
@@ -399,7 +399,7 @@ FillPool(PipeannSearch *search, const EntryList *list, int count)
 }
 
 /*
- * Compute the query's table, find entry points, ask for the first pages, and fill the
+ * Compute the query's table, find entry points, request the first pages, and fill the
  * pool. The last entry points are found while pages are read, if the search walks.
  */
 static void
@@ -437,7 +437,7 @@ AddEntryPoints(PipeannSearch *search)
 	FillPool(search, &list, list.count);
 }
 
-/* The entry nearest to the query, of a search that is not run. */
+/* The entry nearest to the query, without running the search. */
 uint32
 PipeannSearchNearestEntry(PipeannSearch *search)
 {
@@ -458,16 +458,16 @@ PipeannSearchNearestEntry(PipeannSearch *search)
 #define FIRST_PAGES 1024
 
 /*
- * Pages in memory for each one read from which on a search explores its whole
- * list. An early end saves reads; in memory a shorter list takes no longer at
- * equal recall.
+ * A search that finds more than this many pages in memory for each one read
+ * explores its whole list: an early end saves reads, but in memory no more
+ * time than a shorter list at equal recall.
  */
 #define MOST_HITS 8
 
 /*
- * A search that has not begun. All memory that it takes comes from the present
- * CurrentMemoryContext. Each time that it begins it forgets what it did before,
- * and uses the memory again.
+ * Create a search that has not begun. All its memory comes from what is
+ * CurrentMemoryContext now. Each time it begins it forgets what it did before,
+ * and reuses that memory.
  */
 PipeannSearch *
 PipeannSearchCreate(void)
@@ -476,9 +476,9 @@ PipeannSearchCreate(void)
 }
 
 /*
- * The set of nodes visited need not grow: about half of the neighbours of a node explored
- * were visited before, a search that reads may explore two lists, and the set stays at most
- * half full.
+ * Make the set of visited nodes so large that it need not grow: about half of
+ * an explored node's neighbours were visited before, a search that reads may
+ * explore two lists, and the set stays at most half full.
  */
 static void
 ReserveForWalk(PipeannSearch *search)
@@ -545,14 +545,14 @@ PipeannSearchBegin(PipeannSearch *search, const PipeannLayout *layout,
 	PipeannIdSetReset(&search->pages, FIRST_PAGES, true);
 	if (codes != NULL)
 		PipeannListBegin(search);
-	/* a scan of codes never comes to the graph */
+	/* a code scan never walks */
 	if (codes != NULL && !search->code_scan.chosen)
 		ReserveForWalk(search);
 	search->policy.passed_over = PIPEANN_INVALID_ID;
 	PipeannMemoryLeave(former);
 }
 
-/* Let go of all pages. Results and rows remain. */
+/* Release all pages. Results and rows remain. */
 void
 PipeannSearchReleasePages(PipeannSearch *search)
 {
@@ -568,8 +568,8 @@ PipeannSearchReleasePages(PipeannSearch *search)
 }
 
 /*
- * What may be a result and the graph did not lead to is found by its codes: nodes of
- * a group that no edge leads to from where the search began, too.
+ * Find by their codes the results to which the graph did not lead, such as
+ * nodes of a group that no edges connect with where the search began.
  */
 static bool
 ScanRest(PipeannSearch *search)
@@ -580,8 +580,8 @@ ScanRest(PipeannSearch *search)
 }
 
 /*
- * Find where the search begins, before it is run; its first pages are asked for then.
- * Returns the distance of the nearest candidate by its code.
+ * Find where the search begins and request its first pages, before it is run.
+ * Returns the code distance of the nearest candidate.
  */
 float
 PipeannSearchEnter(PipeannSearch *search)
@@ -593,8 +593,8 @@ PipeannSearchEnter(PipeannSearch *search)
 }
 
 /*
- * Of one of several searches nothing is wanted any more that is farther. (Codes that tell
- * nothing have it go on as by itself: pages.c.)
+ * Tell one of several searches that nothing farther is wanted any more. (It
+ * ignores that, and goes on as if alone, if its codes prove useless: pages.c.)
  */
 void
 PipeannSearchSetHorizon(PipeannSearch *search, float horizon)
@@ -618,7 +618,7 @@ ExploreList(PipeannSearch *search)
  * Run until every one of the ef best candidates is explored, or until an early end
  * (list.c), after which the next run explores what is left of them. Called again, it
  * goes on with the next best candidates: as many as have been explored so far, up to
- * a bound. Returns false if there was nothing to explore, up to the horizon.
+ * a bound. Returns false if there was nothing to explore within the horizon.
  */
 bool
 PipeannSearchRun(PipeannSearch *search)
@@ -637,16 +637,16 @@ PipeannSearchRun(PipeannSearch *search)
 	}
 	else if (PipeannListIsBeyond(search))
 	{
-		/* a group may be nearer, and the way to it not */
+		/* a group of nodes may be nearer while the way to it is not */
 		return !search->params.one_of_several && ScanRest(search);
 	}
 	else if (search->termination.on)
 		PipeannListForgetEarlyEnd(search);
 	else if (search->explored * EXPLORE_COST > CodeScanCost(search))
-		return ScanRest(search);	/* to go through all codes takes less */
+		return ScanRest(search);	/* scanning all codes costs less */
 	else
 	{
-		/* pages of explored nodes need not be at hand; one that comes up is read again */
+		/* pages of explored nodes are no longer needed; one that is after all is read again */
 		if (PipeannHoldsTooMany(search))
 			PipeannSearchReleasePages(search);
 		if (!PipeannListRefill(search))
@@ -666,7 +666,7 @@ PipeannSearchRun(PipeannSearch *search)
 		ExploreList(search);
 	}
 
-	/* where edges lead no further, what was not met may be nearer than what was found */
+	/* where edges lead no further, unseen nodes may be nearer than those found */
 	if ((pool->ndiscards == 0 && PipeannPoolFirstOpen(pool) == pool->count &&
 		 search->explored < search->codes->ncodes) || PipeannWalkIsInDoubt(search))
 		(void) ScanRest(search);
@@ -674,9 +674,9 @@ PipeannSearchRun(PipeannSearch *search)
 }
 
 /*
- * Run with a list of this length, not a shorter one than before: as a search of its own
- * that has it from the beginning, but for the entry points. Of the first length that is
- * the search's own.
+ * Run with a list of this length, no shorter than before. Finds what a search
+ * that begins with this length finds, except that its entry points are those
+ * for the ef that it began with.
  */
 void
 PipeannSearchLengthen(PipeannSearch *search, int ef)
@@ -698,9 +698,9 @@ PipeannSearchLengthen(PipeannSearch *search, int ef)
 }
 
 /*
- * How far the results are final in an order. Only a search that goes through matching nodes
- * in the order of their codes knows a distance. Of a walk, as many results are final as
- * nodes were explored; in strict order half of them, as what else was explored is on the way.
+ * How far the results are final in an order. Only a code scan knows a distance up to
+ * which they are. After a walk, as many results are final as matching nodes were
+ * explored; in strict order half of them, as the others were explored only on the way.
  */
 PipeannFrontier
 PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order)
@@ -726,7 +726,7 @@ PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order)
 	return frontier;
 }
 
-/* Whether a search that goes through all codes has surely read what is within a distance. */
+/* Whether a code scan has surely read all that is within a distance. */
 bool
 PipeannSearchHasAll(PipeannSearch *search, float distance)
 {
@@ -734,7 +734,7 @@ PipeannSearchHasAll(PipeannSearch *search, float distance)
 		PipeannCodeScanReadTo(search, true) > distance;
 }
 
-/* The query's table of code distances, or NULL; as long as no other search begins. */
+/* The query's table of code distances, or NULL; valid until the search begins again. */
 const float *
 PipeannSearchTable(const PipeannSearch *search)
 {
@@ -766,8 +766,8 @@ PipeannSearchPage(const PipeannSearch *search, uint32 page)
 }
 
 /*
- * The slot of a node whose page is at hand, else NULL. Where only another slot of the
- * page is, it is loaded from the page's present version. May read, and raise errors.
+ * The slot of a node whose page is at hand, else NULL. If only another slot of the page
+ * is, this one is copied from the page's current version. May read, and raise errors.
  */
 const PipeannSlot *
 PipeannSearchLoadSlot(PipeannSearch *search, uint32 id)
