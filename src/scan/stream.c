@@ -29,11 +29,11 @@
  * stream.c
  *		A scan's results, in one order, and the settings that they follow.
  *
- * What the search finds, and what is known with its exact distance (rows of a TID
- * filter that have no node, and results held back), are two heaps. Whichever has the
- * nearest result is next. A result that comes after a farther one is left out here,
- * and nowhere else. The executor is told the distance, and the operating system of
- * the pages that are read next.
+ * Results of the search, and results whose exact distance is known (rows of a
+ * TID filter that have no node, and results held back), are in two heaps; the
+ * nearest of both comes next. A result that comes after a farther one is left
+ * out here, and nowhere else. This file also gives the executor the distances,
+ * and prefetches pages of the table.
  */
 
 /* The settings of scans. */
@@ -50,14 +50,14 @@ int			pipeann_part;
 /*
  * Prefetching the table pages of the rows that a scan returns next.
  *
- * For a table on disk, ten of them, read one after the other, take as long as the
- * search. Nobody tells a scan how many rows are wanted of it: as many as of the last
- * one of this session and index, most likely. The first of a session asks for one, and
- * for others when a second row is wanted: a LIMIT 1, and most partitions of a table that
- * are searched together, never want one.
+ * Reading ten pages of a table from disk, one after the other, takes as long
+ * as the search. A scan does not know how many rows are wanted: most likely as
+ * many as from this session's last scan of the index. The first scan of a
+ * session prefetches one page, and others when a second row is wanted: a LIMIT
+ * 1, and most of the partitions that are searched together, never want one.
  */
 
-/* Whether a page is among those asked for last; notes that it is. */
+/* Whether a page was requested of late; notes that it is now. */
 static bool
 WasAsked(PipeannPrefetch *prefetch, BlockNumber block)
 {
@@ -71,9 +71,9 @@ WasAsked(PipeannPrefetch *prefetch, BlockNumber block)
 }
 
 /*
- * Ask for the pages of a list's rows, up to `most`; returns of how many. An index-only
- * scan will not read a page whose rows all see, if it did not read vectors of earlier
- * ones in the table.
+ * Prefetch the pages of up to `most` rows of a list; returns of how many rows.
+ * An index-only scan does not read all-visible pages, unless it had to read
+ * vectors of earlier rows from the table.
  */
 static int
 Ask(PipeannScan *state, PipeannRowList list, int most)
@@ -94,7 +94,7 @@ Ask(PipeannScan *state, PipeannRowList list, int most)
 	return n;
 }
 
-/* For PipeannSearchParams: asks for a result's rows. */
+/* For PipeannSearchParams: prefetches a result's rows. */
 static void
 PrefetchSettled(PipeannRowList rows, void *arg)
 {
@@ -112,9 +112,9 @@ struct PipeannTable
 };
 
 /*
- * Copy the vector of a row in a slot; false if it has none. As for an insert the
- * index's expression is computed for whoever asks. distance is NULL, or set to the
- * operator's.
+ * Copy the vector of a row in a slot; false if it has none. As in an insert,
+ * the index's expression is evaluated as the current user. *distance is set to
+ * the operator's distance, unless it is NULL.
  */
 static bool
 CopyVector(IndexScanDesc scan, TupleTableSlot *slot, const PipeannLayout *l, float *x,
@@ -155,8 +155,8 @@ CopyVector(IndexScanDesc scan, TupleTableSlot *slot, const PipeannLayout *l, flo
 }
 
 /*
- * Read a row's vector to x, which has room for the whole, and its distance, if that is not
- * NULL. False if the snapshot does not see the row.
+ * Read a row's vector into x, which has room for all of it, and its distance,
+ * unless that is NULL. False if the snapshot does not see the row.
  */
 bool
 PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
@@ -192,7 +192,7 @@ PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
 	return found;
 }
 
-/* As PipeannTableVector(), to state->exact, of the first row of a list that is seen. */
+/* Like PipeannTableVector(), for the first visible row of a list, into state->exact. */
 static bool
 VectorOfAny(PipeannScan *state, PipeannRowList list, double *distance)
 {
@@ -205,7 +205,7 @@ VectorOfAny(PipeannScan *state, PipeannRowList list, double *distance)
 	return false;
 }
 
-/* The same of a result. */
+/* The same for a result. */
 static bool
 TableVectorOf(PipeannScan *state, const PipeannResult *result, PipeannRowList rows,
 			  double *distance)
@@ -224,7 +224,7 @@ TableVectorOf(PipeannScan *state, const PipeannResult *result, PipeannRowList ro
 /* The operator's distance and ours may differ in their last bits. */
 #define SLACK (8 * FLT_EPSILON)
 
-/* A distance as a search's order key, for rows within it. What is no number comes last. */
+/* A distance as a search's order key, with which rows within it are found. NaN comes last. */
 static float
 KeyOf(const PipeannScan *state, double distance, double slack)
 {
@@ -245,11 +245,11 @@ KeyOf(const PipeannScan *state, double distance, double slack)
 /*
  * Results whose exact distances are known, nearest first.
  *
- * Of a rounded vector only bounds of its distance are known. A result whose order is in
- * doubt is held back here, at the distance that the operator gives for its vector in the
- * table, until no nearer one can come: as many as are nearer to each other than rounding
- * tells. (The executor would compare rows, too, but keeps a copy of each whole row, and
- * 16.14, 18 and index-only scans do not give it back as what it was.)
+ * For a rounded vector only bounds of its distance are known. A result whose
+ * order is in doubt is held back here, at the distance that the operator gives
+ * for its vector in the table, until no nearer one can come. (The executor can
+ * reorder rows, too, but it copies whole rows, which in PostgreSQL 16.14, 18
+ * and index-only scans do not come back unchanged.)
  */
 
 typedef struct Known
@@ -277,8 +277,8 @@ Compare(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 }
 
 /*
- * Add a result, in CurrentMemoryContext, with its rows, at the distance of their vector in
- * the table; unless the snapshot sees none of them, or the index cannot have it.
+ * Add a result, in CurrentMemoryContext, with its rows, at the distance of their vector in the
+ * table; unless the snapshot sees none of them, or the vector is none that the index has.
  */
 void
 PipeannStreamAdd(PipeannScan *state, const PipeannResult *result, PipeannRowList rows)
@@ -311,8 +311,8 @@ NearestKnown(const PipeannScan *state)
 }
 
 /*
- * The order key beyond which a condition on the distance, which the executor looks at
- * with each row, wants none. The operator sums up in another order than we do.
+ * The order key beyond which no row meets a condition on the distance, which the executor
+ * checks for each row. It allows for the operator summing in another order than we do.
  */
 static float
 MostKey(const PipeannScan *state)
@@ -331,8 +331,8 @@ MostKey(const PipeannScan *state)
 }
 
 /*
- * The order in which a scan returns rows: what the executor is told of their
- * distances, and which rows are not in order.
+ * The order in which a scan returns rows: the distances that the executor
+ * gets, and which rows are late.
  */
 
 /* Tell the executor the distance of the rows that come next. */
@@ -345,10 +345,7 @@ StoreDistance(const PipeannScan *state, double value)
 	index_store_float8_orderby_distances(state->scan, &type, &distance, false);
 }
 
-/*
- * Whether the order of a result taken just now and of one before or behind it
- * is not known.
- */
+/* Whether it is unknown if a result just taken comes before or after one next to it. */
 static bool
 IsInDoubt(PipeannScan *state, const PipeannResult *result)
 {
@@ -362,16 +359,13 @@ IsInDoubt(PipeannScan *state, const PipeannResult *result)
 }
 
 /*
- * By so much, relative to the distance, or for cosine to a vector's length, two
- * computations of one distance may differ. No order is lost by what is nearer than
- * the row before by less.
+ * Two computations of a distance may differ by this much, relative to the
+ * distance, or for cosine to a vector's length. A result that is nearer than
+ * the row before by less is in order.
  */
 #define ROUNDING (8 * FLT_EPSILON)
 
-/*
- * Whether a result comes after a farther one. A query that has no distances has no
- * order.
- */
+/* Whether a result comes after a farther one. A query without distances has no order. */
 static bool
 IsLate(const PipeannScan *state, float dist)
 {
@@ -385,7 +379,7 @@ IsLate(const PipeannScan *state, float dist)
 
 /* How far the search has to go, and the next of its results. */
 
-/* Whether no row can come any more that a condition wants. */
+/* Whether all rows that meet the condition on the distance were found. */
 static bool
 HasAll(const PipeannScan *state)
 {
@@ -393,11 +387,11 @@ HasAll(const PipeannScan *state)
 }
 
 /*
- * Whether the search has to go on before its next result is final. One beyond what a
- * condition wants ends the scan, in any order: no nearer one may come after it.
- *
- * A search that has ended early does not go on just because the scan holds rows back
- * until a row comes that is surely farther.
+ * Whether the search has to go on before its next result is final. A result
+ * beyond what the condition on the distance allows ends the scan, so in any
+ * order no nearer one may come after it. A search that has ended early does
+ * not go on just to find a farther result, which would release those held
+ * back.
  */
 static bool
 MustGoOn(PipeannScan *state)
@@ -441,10 +435,8 @@ ContinueSearch(PipeannScan *state)
 }
 
 /*
- * When a result is about to be taken, ask the operating system for the pages of the
- * next ones, unless that was done.
- *
- * Rows in overflow slots are left out.
+ * When a result is about to be taken, prefetch the table pages of the next
+ * ones, unless that was done. Rows in overflow slots are left out.
  */
 static void
 PrefetchRows(PipeannScan *state)
@@ -475,9 +467,9 @@ PrefetchRows(PipeannScan *state)
 }
 
 /*
- * Load the next result's rows. One in doubt is held back, at the distance of its vector as
- * the table has it; it is dropped if the snapshot sees no row of it. One that comes late is
- * not returned, but counted. False at the end.
+ * Load the next result's rows. One in doubt is held back, at the distance of
+ * its vector in the table, or dropped if the snapshot sees none of its rows. A
+ * late one is left out and counted. False at the end.
  */
 static bool
 LoadResult(PipeannScan *state)
@@ -529,7 +521,7 @@ LoadResult(PipeannScan *state)
 	return true;
 }
 
-/* All nodes may have to be explored before a row is returned. */
+/* Run the search for the first time; if all rows are wanted first, until it has all. */
 static void
 FirstRun(PipeannScan *state)
 {
@@ -548,15 +540,15 @@ FirstRun(PipeannScan *state)
 }
 
 /*
- * Load the next rows. False at the end: then come rows, if any, that are of no node
- * and have no distance.
+ * Load the next rows. False at the end, after which only rows without a node
+ * and a distance may come.
  */
 bool
 PipeannStreamLoad(PipeannScan *state)
 {
 	const PipeannDistanceBound *bound = state->heeds.bound;
 
-	/* it may have come nearer since a row was asked for the last time */
+	/* the bound may have shrunk since the last row was requested */
 	if (bound != NULL && !isinf(bound->distance))
 	{
 		state->most = Min(state->most, KeyOf(state, bound->distance, SLACK));
@@ -584,10 +576,9 @@ PipeannStreamLoad(PipeannScan *state)
 /* How a stream begins. */
 
 /*
- * Set what a search tells and asks of the stream of its results.
- *
- * No rows are asked for if the table's tablespace is not read ahead. Only of heaps is
- * it known that TIDs name blocks.
+ * Set the parameters by which a search depends on the stream of its results.
+ * Nothing is prefetched if the tablespace has no I/O concurrency, or TIDs may
+ * not name blocks, as they do in heaps.
  */
 void
 PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
