@@ -1,6 +1,6 @@
 /*
  * exec.c
- *		Running nodes of ours: what all have in common, and the three kinds.
+ *		Execution of our plan nodes: what all have in common, and the three kinds.
  *
  * A bitmap node searches for the nearest of the rows that other indexes find, a merge
  * node merges the nearest rows of partitions, a fill node fills a limit from scans that
@@ -40,9 +40,9 @@
 /* ---------- all nodes ---------- */
 
 /*
- * Rows are its child's. When it is asked for the first one it begins: it tells scans
- * below it what it wants of them, and lets the child begin, or begin again if it had begun
- * before. So on a rescan nothing is done until then.
+ * A node returns its child's rows. It starts when the first one is requested:
+ * it tells scans below it what it wants of them, and starts the child, or
+ * restarts it. So a rescan does nothing by itself.
  */
 typedef struct OwnNode
 {
@@ -50,14 +50,14 @@ typedef struct OwnNode
 	const struct NodeMethods *methods;
 	PlanState  *child;
 	const LimitState *limit;	/* the nearest above; or NULL: all rows are wanted */
-	Tuplesortstate *sorted;		/* rows that were taken out of order; or NULL */
+	Tuplesortstate *sorted;		/* rows that did not come in order, or NULL */
 	TupleTableSlot *slot;		/* for rows that were kept */
 	MemoryContext memory;		/* reset by each rescan */
 	bool		begun;			/* since the last rescan */
 	bool		anew;			/* the child had begun before */
 } OwnNode;
 
-/* What kinds of such nodes do in their own way; NULL: no more than all do. */
+/* What differs between kinds of nodes; NULL: nothing. */
 typedef struct NodeMethods
 {
 	CustomScanMethods scan;		/* must be first */
@@ -69,8 +69,8 @@ typedef struct NodeMethods
 } NodeMethods;
 
 /*
- * A row is looked at again by itself (EvalPlanQual): the node hands up what its child
- * does, as scans have that row.
+ * Whether EvalPlanQual checks a single row again: then scans return that row,
+ * and the node what its child returns.
  */
 static bool
 IsRecheck(const OwnNode *node)
@@ -95,7 +95,7 @@ Begin(CustomScanState *state, EState *estate, int eflags)
 	node->slot = ExecInitExtraTupleSlot(estate, ExecGetResultType(node->child),
 										&TTSOpsMinimalTuple);
 
-	/* it returns the slots of its child as well */
+	/* it also returns its child's slots */
 	state->ss.ps.resultopsset = true;
 	state->ss.ps.resultopsfixed = false;
 	node->memory = AllocSetContextCreate(estate->es_query_cxt, "pipeann node",
@@ -198,7 +198,7 @@ Create(CustomScan *plan)
 	return (Node *) node;
 }
 
-/* The node begins; scans below have been told what is wanted of them. */
+/* Start the child, or restart it, after scans below were told what is wanted of them. */
 static void
 BeginChild(OwnNode *node)
 {
@@ -207,11 +207,11 @@ BeginChild(OwnNode *node)
 	node->begun = node->anew = true;
 }
 
-/* What a scan heeds when it begins; NULL if the node is no scan of ours. */
+/* The context that a scan copies when it begins; NULL if the node is no scan of ours. */
 static PipeannScanContext *
 ContextOfScan(PlanState *scan)
 {
-	Relation	index = NULL;	/* not if the plan is only explained */
+	Relation	index = NULL;	/* NULL if the plan is only explained */
 	ScanKey		key = NULL;
 	int			nkeys = 0;
 
@@ -240,9 +240,9 @@ ContextOfScan(PlanState *scan)
 /* ---------- limits ---------- */
 
 /*
- * Tell scans and nodes of ours which limit is the nearest above them. When they are asked
- * for their first row it knows how many it wants. What has all its rows first, as a sort
- * does, wants all.
+ * Tell our scans and nodes which limit is the nearest above them. By the time
+ * their first row is requested it knows how many it wants. A node that reads
+ * all rows first, as a sort does, wants all.
  */
 bool
 PipeannTellLimit(PlanState *node, void *limit)
@@ -263,9 +263,9 @@ PipeannTellLimit(PlanState *node, void *limit)
 /* ---------- bitmaps ---------- */
 
 /*
- * The bitmap is made first, and the scan of ours is told its TIDs before it begins, or
- * goes without if the bitmap has lost count of rows (work_mem). The scan's node looks
- * at each row as ever: so it does not matter what else the bitmap has.
+ * The bitmap is made first, and our scan gets its TIDs before it begins, or
+ * none if the bitmap is lossy (work_mem). The scan's node checks each row as
+ * usual, so the bitmap may contain too many.
  */
 
 #define FIRST_TIDS 1024
@@ -365,20 +365,20 @@ const CustomScanMethods *const PipeannBitmapNode = &bitmap_methods.scan;
 /* ---------- limits to be filled ---------- */
 
 /*
- * Rows are kept until there are as many as the limit wants. If a scan has come to its
- * end by then, and has left out rows that came late, they are dropped, and come again
- * from scans that find everything before they return a row; or, if it has given up, from
- * the table, sorted.
+ * Rows are collected until there are as many as the limit wants. If a scan
+ * ends before that, and has left out late rows, the collected rows are
+ * dropped, and the scans run again, this time to find everything before they
+ * return a row. If a scan has given up, the rows come from the table, sorted.
  */
 
 typedef struct FillState
 {
 	OwnNode node;
-	Tuplestorestate *rows;		/* NULL before the first row is asked for */
+	Tuplestorestate *rows;		/* NULL before the first row is requested */
 	TupleTableSlot *entry;		/* distance and TID of rows that are sorted */
-	ExprState  *most;			/* what no row is farther than; or NULL */
+	ExprState  *most;			/* the bound that a condition sets, or NULL */
 	bool		ended;			/* there are no more rows */
-	bool		is_bound;		/* no row is wanted that is farther than bound: */
+	bool		is_bound;		/* rows farther than bound are not wanted: */
 	double		bound;
 	PipeannFill fill;
 } FillState;
@@ -404,8 +404,8 @@ Collect(FillState *state, int64 wanted)
 }
 
 /*
- * What no row is farther than. Nothing is, or only what is no number, if the condition
- * compares with what is no number; no row meets one that compares with NULL.
+ * The distance beyond which no row meets the condition: infinity if there is none or it
+ * compares with NaN, and minus infinity if it compares with NULL, which no row meets.
  */
 static double
 MostDistance(const FillState *state)
@@ -422,10 +422,10 @@ MostDistance(const FillState *state)
 }
 
 /*
- * Rows that a scan looks at before it gives up: three times as many as the planner expected,
- * which takes rows that meet a condition to be spread evenly, and as many as cost twice what
- * reading the table does, each a page of it and one of the index. 0 for a scan that nothing
- * can replace.
+ * Rows that a scan looks at before it gives up: at least three times as many as the
+ * planner expected, which assumes that rows that meet a condition are spread evenly,
+ * and at least as many as cost twice what reading the table does, at a page of the
+ * table and one of the index each. 0 for a scan that nothing can replace.
  */
 static int64
 MostRows(const PlanState *plan, int64 wanted)
@@ -493,7 +493,7 @@ SortTable(FillState *state)
 	tuplesort_performsort(state->node.sorted);
 }
 
-/* The next of these rows, as the scan hands them up; NULL at the end. */
+/* The next row of the sorted table, as the scan would return it; NULL at the end. */
 static TupleTableSlot *
 NextSorted(FillState *state)
 {
@@ -547,7 +547,7 @@ StartFill(OwnNode *node)
 		Collect(state, wanted);
 }
 
-/* As IsFromScans() of plans (plan.c). A limit further down comes before this one. */
+/* Walks nodes as IsFromScans() walks plans (plan.c). A limit further down takes precedence. */
 static void
 TellOfFill(FillState *state, PlanState *plan)
 {
@@ -580,9 +580,9 @@ TellOfFill(FillState *state, PlanState *plan)
 }
 
 /*
- * Of a scan whose rows a node hands up one by one, in its order: no other is for the same
- * rows and by the same distance. A node that fills a limit tells it; other scans are told
- * from here alone, and of nothing when all rows are wanted.
+ * Tell a scan that rows beyond `most` are not wanted, if the nodes above it return its rows
+ * one by one, in its order: no other scan is for the same rows and by the same distance. A
+ * fill node passes this on; other scans get it from here, or nothing if most is infinite.
  */
 void
 PipeannBoundScans(PlanState *node, double most)
@@ -653,7 +653,7 @@ static const NodeMethods fill_methods = {
 
 const CustomScanMethods *const PipeannFillNode = &fill_methods.scan;
 
-/* Tell of a scan that gave up, the last time that it was run. */
+/* Show that a scan gave up in its last run. */
 static void
 Explain(CustomScanState *state, List *ancestors, ExplainState *es)
 {
@@ -664,13 +664,13 @@ Explain(CustomScanState *state, List *ancestors, ExplainState *es)
 /* ---------- merges of partitions ---------- */
 
 /*
- * The partitions are asked one after the other, the one first whose search begins
- * nearest, for rows within the distance bound: the farthest of the nearest rows, as many
- * as the limit wants, that the partitions' nodes have returned. It comes nearer only. So
- * what a partition has not returned is not wanted (src/README, "partitions in one server").
+ * The partitions are read one after the other, beginning with the one whose search begins
+ * nearest, for rows within the distance bound: if the limit wants N rows, the distance of
+ * the N-th nearest that partitions have returned. It only shrinks, so rows that a partition
+ * has not returned are not wanted (src/README, "partitions in one server").
  */
 
-/* A limit beyond which the merge is run as it was planned. */
+/* With a larger limit the merge runs as it was planned. */
 #define MOST_WANTED 1000
 
 typedef struct MergeChild
@@ -691,7 +691,7 @@ typedef struct MergeState
 	PipeannDistanceBound bound;
 } MergeState;
 
-/* Scans that begin from now on are to heed this, or none. */
+/* Give this bound, or none, to scans that begin from now on. */
 static void
 TellOfBound(const MergeState *state, PipeannDistanceBound *bound)
 {
@@ -706,10 +706,7 @@ TellOfBound(const MergeState *state, PipeannDistanceBound *bound)
 	}
 }
 
-/*
- * Partitions may be ruled out by values that are known only now. Where all are when
- * the plan begins, there is nothing to be asked.
- */
+/* Find the partitions that are left after run-time pruning; there may be none. */
 static void
 FindChildren(MergeState *state)
 {
@@ -736,7 +733,7 @@ CompareDistances(Datum a, Datum b, void *arg)
 	return float8_cmp_internal(DatumGetFloat8(a), DatumGetFloat8(b));
 }
 
-/* The distance bound is where the last of the rows is that are wanted. */
+/* Note a row's distance. The distance bound is that of the last wanted row. */
 static void
 NoteDistance(MergeState *state, Datum distance)
 {
@@ -751,8 +748,8 @@ NoteDistance(MergeState *state, Datum distance)
 }
 
 /*
- * Ask a child for a row. The executor's node takes a scan that returned nothing to
- * be at its end, which at the distance bound it is not.
+ * Ask a child for a row. The executor's node assumes that a scan that returned
+ * nothing has ended; one that stopped at the distance bound has not.
  */
 static TupleTableSlot *
 Ask(const MergeChild *child)
@@ -788,7 +785,7 @@ CompareEntered(const void *a, const void *b)
 							   ((const MergeChild *) b)->entered);
 }
 
-/* Let all searches find where they begin, and ask for their first pages at once. */
+/* Let all searches find where they begin, and request their first pages at once. */
 static void
 Enter(MergeState *state)
 {
