@@ -31,9 +31,8 @@ PipeannFreeRecord(const PipeannIndexView *view, uint32 page, uint32 slots)
 
 /*
  * A graph page that has free slots according to the map, or INVALID_ID. `full`
- * is a page named before that had none, or INVALID_ID.
- *
- * Asks for an empty page first, which has room for later near nodes as well.
+ * is the page returned before, if it had none, or INVALID_ID. Looks for an
+ * empty page first, which has room for later near nodes as well.
  */
 static uint32
 FreeSearch(const PipeannIndexView *view, uint32 full)
@@ -62,7 +61,7 @@ FreeSearch(const PipeannIndexView *view, uint32 full)
 	}
 }
 
-/* Pages that the free space map may name in vain, as others have filled them. */
+/* Attempts with pages of the free space map, which others may have filled. */
 #define MAX_FREE_TRIES 16
 
 /* Lock a block of a page that may have been given out and never written. */
@@ -160,7 +159,7 @@ PipeannGraphPageCopy(const PipeannIndexView *view, uint32 page, char *nodes)
 }
 
 /*
- * The later blocks are written before the first one, which makes the slot
+ * The later blocks are written before the first one, which marks the slot as
  * used: so a reader that sees the first sees all of them. The first block is
  * locked meanwhile; later blocks are only ever locked after it.
  */
@@ -264,8 +263,8 @@ AddGraphPage(PipeannIndexView *view)
 }
 
 /*
- * Whether the last graph page has been written since it was given out. No other page is
- * given out before, so the file lacks one page at most.
+ * Whether the last graph page has been written since it was given out. Until
+ * then no other is given out, so the file lacks one page at most.
  */
 static bool
 LastPageIsWritten(const PipeannIndexView *view)
@@ -346,11 +345,11 @@ BeginCode(PipeannIndexView *view, uint32 id, PipeannPageUpdate *update)
 }
 
 /*
- * Change a node's codes: that of the vector, uint8[pq_bytes], unless it is NULL, and that of
- * attributes by fill, unless that is NULL: it gets the present one, or zeroes for a node that has
- * none yet. The page is locked meanwhile: so the code covers rows that have joined the node, and
- * those that join later find it there. fill must compare no values. Returns whether anything
- * has changed.
+ * Change a node's codes: that of the vector to vector_code[pq_bytes], unless it is
+ * NULL, and that of the attributes by calling fill, unless it is NULL. fill gets the
+ * present code, or zeroes with a vector_code. It is called with the page locked, so
+ * the code covers rows that have joined the node, and rows that join later find it
+ * there. fill must not compare values. Returns whether anything has changed.
  */
 bool
 PipeannChangeCode(PipeannIndexView *view, uint32 id, const uint8 *vector_code,
@@ -386,9 +385,8 @@ PipeannChangeCode(PipeannIndexView *view, uint32 id, const uint8 *vector_code,
 }
 
 /*
- * Make zeroes of attribute codes of a code page. which[] has an element for each
- * code of the page. PipeannNoteCodePages() then notes in the metapage that pages
- * have changed so.
+ * Zero the attribute codes of a code page for which which[] is true. The
+ * caller then notes the change in the metapage by PipeannNoteCodePages().
  */
 void
 PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
@@ -425,9 +423,9 @@ PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages, uint32 n)
 #define MOST_STRAYED 9.0
 
 /*
- * A node has got a code, which errs so. Count it in the metapage, if is_new, and note
- * the change of its code page, if there are codes; then follow that in memory. Returns
- * the number of nodes: no other insert gets the same.
+ * A node has got a code with this error. Count it in the metapage, if is_new,
+ * and note the change of its code page, if there are codes; then follow that
+ * in memory. Returns the number of nodes, which is different for each insert.
  */
 uint64
 PipeannNoteNode(PipeannIndexView *view, uint32 id, float error, bool is_new)
