@@ -2,7 +2,7 @@
  * link.c
  *		Choosing a new node's neighbours, and making the edges that lead to it.
  *
- * src/README, "insert/", tells how.
+ * src/README, "insert/", describes the steps.
  */
 #include "postgres.h"
 
@@ -14,15 +14,15 @@
 #include "miscadmin.h"
 
 /*
- * Candidates to look at, as a multiple of ef_construction. Of wide vectors there are as many
- * as in a build: with more neighbours are no better, and pruning takes twice as long.
+ * Candidates to look at, as a multiple of ef_construction. Wide vectors get as many as
+ * in a build: more do not lead to better neighbours, and pruning takes twice as long.
  */
 #define MAX_CANDIDATES_FACTOR 2
 
 /* Candidates whose pages are always checked for room. */
 #define NEAR_CANDIDATES 32
 
-/* Bytes of a slot up to the end of its list, as a set has them of each candidate. */
+/* Bytes of a slot up to the end of its list, which a set keeps of each candidate. */
 static Size
 ListBytes(const PipeannLayout *l)
 {
@@ -45,8 +45,8 @@ HasRoom(const PipeannLayout *l, const char *nodes)
 }
 
 /*
- * Whether the new node may go to a candidate's page, when `before` nearer candidates'
- * pages had no room.
+ * Whether to look for room on a candidate's page, after the pages of `before`
+ * nearer candidates had none.
  */
 static bool
 WantsRoom(const PipeannIndexView *view, const PipeannLinkSet *set, int before)
@@ -57,8 +57,8 @@ WantsRoom(const PipeannIndexView *view, const PipeannLinkSet *set, int before)
 }
 
 /*
- * The slot of candidate id, or NULL; with its page, if that is to be looked at for room. What
- * the search does not hold is read into buffer.
+ * The slot of candidate id, or NULL. If wants_room, its page is noted as roomy_page
+ * if it has room. A page that the search does not hold is read into buffer.
  */
 static const PipeannSlot *
 SlotAtHand(const PipeannIndexView *view, PipeannSearch *search, uint32 id,
@@ -97,13 +97,13 @@ AddNode(PipeannLinkSet *set, uint32 id, void *vector)
 	return set->n++;
 }
 
-/* A byte has room for this many standard deviations of the elements of the farthest candidate. */
+/* Bytes cover this many standard deviations of the elements of the farthest candidate. */
 #define DEVIATIONS 6
 #define MOST_BYTE 127
 
 /*
- * Clamp to bytes. Sixteen at a time, of which compilers make vector instructions: a wide vector
- * has a multiple of that (PipeannSqSuits()).
+ * Clamp to bytes, sixteen at a time so that compilers vectorise it: the
+ * dimension of wide vectors is a multiple of that (PipeannSqSuits()).
  */
 static void
 Narrow(const int16 *restrict from, int8 *restrict to, int dim)
@@ -118,9 +118,9 @@ Narrow(const int16 *restrict from, int8 *restrict to, int dim)
 }
 
 /*
- * Wide vectors are compared as bytes: of what they differ by from the new node's, in a scale
- * that suits the farthest one. They are rotated, so their elements are of like size. Distances
- * from the new node remain exact: they tell apart which near ones are nearer.
+ * Compare wide vectors as bytes: their differences from the new node's vector, in a scale
+ * in which the farthest fits. They are rotated, so their elements are of similar size.
+ * Distances from the new node remain exact, as these decide which candidates are nearer.
  */
 static void
 ToBytes(PipeannLinkSet *set)
@@ -188,7 +188,7 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 		}
 	}
 	set->ncandidates = set->n;
-	/* that of inner products has one more, which is not rotated */
+	/* an embedded vector for inner product has one more element, which is not rotated */
 	if (PipeannIsWide(l) && set->dim == l->dim)
 		ToBytes(set);
 	pfree(decoded);
@@ -208,12 +208,12 @@ CandidateDistance(uint32 a, uint32 b, void *arg)
 
 /*
  * Prune the set into slot's neighbour list: first the neighbours that pruning
- * keeps, then the nearest of the others. The node itself, which a search has found if its
- * insert was interrupted, is passed over.
+ * keeps, then the nearest of the others. The node itself, which the search
+ * finds if an earlier insert of it was interrupted, is skipped.
  *
- * Pruning takes the lowest number of equally far candidates. That is the last one, so that of
- * many vectors that rounding makes equal each leads to the one before: a list of the first
- * would have no room for all.
+ * Of equally far candidates pruning takes the one with the lowest number,
+ * which is the last. So where rounding makes many vectors equal, each leads to
+ * the one before: the list of the first would have no room for all.
  */
 void
 PipeannLinkPrune(const PipeannIndexView *view, PipeannLinkSet *set,
@@ -260,7 +260,7 @@ typedef struct NewNode
 	float	   *x;				/* work space */
 } NewNode;
 
-/* What may be done to target's list to have the edge. */
+/* What may be done to a target's list to make the edge. */
 typedef enum Effort
 {
 	PIPEANN_IF_ROOM,			/* a full list stays as it is */
@@ -278,9 +278,9 @@ typedef enum Effort
 #define MAX_TRIES 3
 
 /*
- * See a slot's list, as an edge is tried again, or for the first time: then as the search saw
- * it, without the rest of the slot. If it has changed since, the edge is not made, and tried
- * again.
+ * Get a slot's list: the current one if an edge is tried again, else as the
+ * search saw it, without the rest of the slot. If that has changed since, the
+ * edge is not made, but tried again.
  */
 static void
 SeeList(const NewNode *node, uint32 target, bool again, PipeannSlot *slot)
@@ -369,8 +369,8 @@ Measure(const NewNode *node, const PipeannListChange *edge, uint32 target, FullL
 }
 
 /*
- * The neighbour that gives way to the new node. The edge from its nearest neighbour may be the
- * only one that leads to a node: it stays.
+ * The place of the neighbour that gives way to the new node. One whose own nearest
+ * neighbour is the target stays: the edge may be the only one that leads to it.
  */
 static int
 GivesWay(const NewNode *node, const PipeannListChange *edge, FullList *list, float own)
@@ -384,8 +384,8 @@ GivesWay(const NewNode *node, const PipeannListChange *edge, FullList *list, flo
 }
 
 /*
- * Take out neighbours that others make superfluous by RobustPrune's rule, which only fill the
- * list, from the last one on, until it has no more than `most`.
+ * Remove neighbours that others make superfluous by RobustPrune's rule, and that
+ * only fill the list, from the last one on, until it has no more than `most`.
  */
 static void
 MakeRoom(const NewNode *node, PipeannListChange *edge, FullList *list, int most)
@@ -414,10 +414,10 @@ MakeRoom(const NewNode *node, PipeannListChange *edge, FullList *list, int most)
 #define LEFT(n) ((n) * 3 / 4)
 
 /*
- * The place that the node takes in a full list, or less than 0 if none. Candidates decide it
- * if they can. If not, neighbours of wide vectors stay, as they are far from the node and their
- * codes are long, and others are looked at. If none gives way to the node, and none makes it
- * superfluous, one that is has to go.
+ * The place that the node takes in a full list, or less than 0 if none. Candidates decide
+ * it if they can. If not, the neighbours are looked at as well, except wide vectors, which
+ * are far from the node and have long codes. If none gives way to the node, and none makes
+ * it superfluous, a neighbour that others make superfluous has to go.
  */
 static int
 PlaceInFull(NewNode *node, bool forced, PipeannListChange *edge)
