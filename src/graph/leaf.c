@@ -1,7 +1,7 @@
 /*
  * leaf.c
- *		HashPrune's reservoirs, and leaves: small sets of vectors, of which each is
- *		offered its nearest.
+ *		HashPrune's reservoirs, and leaves: small sets of vectors, in which
+ *		each is offered its nearest.
  */
 #include "base/base.h"
 
@@ -15,13 +15,13 @@
  * no count to keep.
  */
 
-/* Places that one mask of bits has. */
+/* Places that one bit mask covers. */
 #define MASK 64
 
-/* Of empty places: greater than any distance. */
+/* The distance of empty places: greater than any other. */
 #define NO_DISTANCE PG_UINT16_MAX
 
-/* Nodes made empty at once by one member. */
+/* Reservoirs that one member empties at a time. */
 #define RUN 4096
 
 typedef struct Places
@@ -45,8 +45,8 @@ PlacesOf(const PipeannReservoirs *r, uint32 node)
 }
 
 /*
- * Empty reservoirs, in memory rather than in a file if work is set; and making
- * them empty again. All members call.
+ * Make empty reservoirs, in memory rather than in a file if work is set; or
+ * empty them again. All members call.
  */
 void
 PipeannReservoirsInit(PipeannTeam *team, PipeannReservoirs *r, uint32 n,
@@ -124,7 +124,7 @@ IsNearer(const Places *p, int place, uint16 distance, uint32 id)
 		(distance == p->distances[place] && id < p->ids[place]);
 }
 
-/* Put an offer in; *farthest is kept. */
+/* Put an offer in; *farthest is kept up to date. */
 static inline void
 Put(const Places *p, int places, const PipeannOffer *offer, int *farthest)
 {
@@ -189,25 +189,25 @@ PipeannReservoirOffers(const PipeannReservoirs *r, uint32 node,
 /* ---------- leaves ---------- */
 
 /*
- * All distances are made in tiles. A tile serves its rows and its columns: the
- * distance of a and b is one of a's and one of b's. So only tiles on and above
- * the diagonal are made.
+ * All distances are computed in tiles. A tile serves its rows and its columns:
+ * the distance of a and b is one of a's and one of b's. So only tiles on and
+ * above the diagonal are computed.
  *
- * A group of few nodes that are nearer to one another than to all others would
- * be cut off: all that its members are offered are the others of the group. So
- * each member is offered one more from the other half of the leaf, its mate.
- * Where there are nearer candidates enough mates find no place.
+ * A small group of nodes that are nearer to one another than to all others
+ * would be cut off: its members would be offered only each other. So each
+ * member of the leaf is also offered one from the other half of the leaf, its
+ * mate. Where there are enough nearer candidates mates find no place.
  *
- * In a group of many that are hardly apart all have the same few for their
- * nearest, those that come first. So the members of such a group are put into
- * a ring, another one in each leaf, and are offered to those next to them.
-  */
+ * In a large group of nodes that are hardly apart all have the same few
+ * nearest, those that come first. So the members of such a group form a ring,
+ * a different one in each leaf, and each is offered to those next to it.
+ */
 
 #define ROWS PIPEANN_TILE_ROWS
 #define COLUMNS PIPEANN_TILE_COLUMNS
 #define PANELS (PIPEANN_LEAF / COLUMNS)
 
-/* Reservoirs brought near ahead of their turn. */
+/* Reservoirs are prefetched this many turns ahead. */
 #define AHEAD 4
 
 /* Members of the leaf, not ids. */
@@ -222,7 +222,7 @@ struct PipeannLeafSpace
 {
 	int			dim;
 	int			nearest;		/* to find of each member */
-	int			nhashes;		/* of candidates that are very near */
+	int			nhashes;		/* hash values for very near candidates */
 	int			n;
 	int16	   *panels;			/* of all members */
 	const int16 *rows[PIPEANN_LEAF + ROWS];
@@ -238,7 +238,7 @@ struct PipeannLeafSpace
 	int32		mate_distance[PIPEANN_LEAF];
 
 	uint16		group[PIPEANN_LEAF];	/* its first member */
-	int			last[PIPEANN_LEAF]; /* of a group, put into its ring; or -1 */
+	int			last[PIPEANN_LEAF]; /* member put into a group's ring; or -1 */
 
 	LeafOffer  *offers;			/* [2 * PIPEANN_LEAF * (nearest + 2)] */
 	PipeannOffer *sorted;		/* the same, by member */
@@ -275,7 +275,7 @@ PipeannLeafSpaceFree(PipeannLeafSpace *s)
 	pfree(s);
 }
 
-/* Put member b into the list of a, behind those as near. */
+/* Put member b into the list of a, behind others at the same distance. */
 static inline void
 Note(PipeannLeafSpace *s, int a, int b, int32 d)
 {
@@ -402,7 +402,7 @@ FindGroups(PipeannLeafSpace *s)
 }
 
 /*
- * Make a ring of each group, but for the link that would close it. A step that
+ * Make a ring of each group, without the link that would close it. A step that
  * is a prime and larger than a leaf visits all members.
  */
 static void
@@ -494,7 +494,7 @@ PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
 	}
 	for (int i = n; i < n + ROWS; i++)
 		s->rows[i] = s->rows[n - 1];
-	/* of columns that are not there, for tiles that reach over the end */
+	/* for tiles that reach beyond the last column */
 	memset(s->half_norm + n, 0, COLUMNS * sizeof(int32));
 	memset(s->limit + n, 0, COLUMNS * sizeof(int32));
 	for (int i = 0; i < n * s->nearest; i++)
@@ -528,7 +528,7 @@ PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
 			Places		p = PlacesOf(r, ids[a + AHEAD]);
 			const char *end = (const char *) (p.distances + r->places);
 
-			/* bring the reservoir of a later node near the processor */
+			/* prefetch the reservoir of a later node */
 			for (const char *at = (const char *) p.ids; at < end;
 				 at += PIPEANN_CACHE_LINE)
 				__builtin_prefetch(at, 1);
