@@ -1,7 +1,7 @@
 /*
  * cache.c
- *		Giving out caches, shared ones and a backend's own, and bringing them up to
- *		date; settings.
+ *		Acquiring caches, shared ones and a backend's own, and bringing them up
+ *		to date; settings.
  *
  * An attachment refers to its entry only while a PipeannCache is in use, so that the
  * cache may be dropped between scans. One that is no longer good for new scans (its
@@ -23,7 +23,7 @@
 #define GROWTH 4
 #define LEAST_IDS (1U << 20)
 
-/* Ids that a root has chunks and states of pages for. */
+/* The number of ids for which a root has chunks and page states. */
 static uint32
 RootIds(uint32 ids)
 {
@@ -33,14 +33,14 @@ RootIds(uint32 ids)
 						PG_UINT32_MAX - PIPEANN_CHUNK_NODES + 1);
 }
 
-/* Graph pages of which a root notes where they were seen: an index may grow by this factor. */
+/* Graph pages of which a root notes the buffer in which they were seen, with room to grow. */
 static uint32
 SeenPages(const PipeannMeta *meta)
 {
 	return (uint32) Min(Max((uint64) meta->graph_pages * 2, 1024), PG_UINT32_MAX);
 }
 
-/* Sets what *plan tells of a root; returns its size. */
+/* Sets the sizes and offsets of a root in *plan; returns its size. */
 static Size
 PlanRoot(const PipeannMeta *meta, PipeannCacheHeader *plan)
 {
@@ -75,7 +75,7 @@ PlanRoot(const PipeannMeta *meta, PipeannCacheHeader *plan)
 								   sizeof(pg_atomic_uint32)));
 }
 
-/* Set up a new root; nothing is in memory yet but what load.c puts there. */
+/* Initialise a new root; load.c then fills it. */
 static void
 InitRoot(PipeannCacheHeader *header, const PipeannCacheHeader *plan, const PipeannMeta *meta)
 {
@@ -174,7 +174,7 @@ DropAttachment(PipeannAttachment *attachment)
 		MemoryContextDelete(attachment->context);
 }
 
-/* Of its relation nothing may be as it was: new scans look for the cache again. */
+/* The relation may have changed in any way: new scans look for the cache again. */
 static void
 NoteInvalidation(Datum arg pg_attribute_unused(), Oid relid)
 {
@@ -191,10 +191,10 @@ NoteInvalidation(Datum arg pg_attribute_unused(), Oid relid)
 
 /* ---------- making attachments ---------- */
 
-/* A backend keeps no more than this of roots of its own that are not in use. */
+/* Memory that a backend keeps at most in unused roots of its own. */
 #define MOST_OWN ((Size) 64 * 1024 * 1024)
 
-/* Roots of its own that the backend does not use go, if they are too much. */
+/* Drop the backend's unused roots beyond that. */
 static void
 LimitOwn(void)
 {
@@ -224,7 +224,7 @@ EndAttachment(void *arg)
 	dlist_delete(&attachment->node);
 }
 
-/* A new one, in a memory context of its own below another one. */
+/* A new attachment, in a memory context of its own below parent. */
 static PipeannAttachment *
 NewAttachment(Relation index, const PipeannMeta *meta, MemoryContext parent)
 {
@@ -254,7 +254,7 @@ NewAttachment(Relation index, const PipeannMeta *meta, MemoryContext parent)
 	return attachment;
 }
 
-/* Set where the parts of a root are, which may be yet to be read. */
+/* Set where the parts of a root are; they may not have been read yet. */
 static void
 SetRoot(PipeannAttachment *attachment, PipeannCacheHeader *header)
 {
@@ -272,8 +272,8 @@ SetRoot(PipeannAttachment *attachment, PipeannCacheHeader *header)
 }
 
 /*
- * Get memory for a root and read it from the index. False if there is no memory, or if the
- * index has got other codes meanwhile: then the attachment is outdated.
+ * Get memory for a root and read it from the index. False if there is no memory,
+ * or if the index has new codes by now: then the attachment is outdated.
  */
 static bool
 Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
@@ -302,8 +302,8 @@ Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 }
 
 /*
- * Attach to the cache in shared memory, or make one there, while others wait. Who failed to load
- * it has left its memory.
+ * Attach to the cache in shared memory, or make one there, while others wait.
+ * A backend that failed to load it has left its memory.
  */
 static bool
 FillShared(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
@@ -336,7 +336,7 @@ FillShared(Relation index, PipeannAttachment *attachment, const PipeannMeta *met
 	return FillShared(index, attachment, meta);
 }
 
-/* What a search sees of the entry graph: all of it, or without it the first entries. */
+/* What a search sees of the entry graph: all of it, or the first entries if it is not loaded. */
 static void
 ShowEntries(PipeannCache *cache, const PipeannMeta *meta, const char *entry_graph)
 {
@@ -356,8 +356,8 @@ ShowEntries(PipeannCache *cache, const PipeannMeta *meta, const char *entry_grap
 }
 
 /*
- * Returns a new attachment, or NULL if there is no shared memory for it, or if it would be
- * outdated. If that fails its memory goes with `context`.
+ * Returns a new attachment, or NULL if there is no shared memory for it, or if
+ * it would be outdated. After an error its memory is freed with `context`.
  */
 static PipeannAttachment *
 MakeAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, bool shared,
@@ -389,7 +389,7 @@ NeedsUpdate(const PipeannAttachment *attachment, const PipeannMeta *meta)
 		meta->entry_changes;
 }
 
-/* Alone. */
+/* With the attachment locked. */
 static void
 Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
@@ -407,7 +407,7 @@ Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 
 /* ---------- the map of rows ---------- */
 
-/* It may be of any version; NULL if there is none. */
+/* The map of rows, of whatever version; NULL if there is none. */
 static PipeannRowMap *
 MapOf(const PipeannAttachment *attachment)
 {
@@ -417,10 +417,7 @@ MapOf(const PipeannAttachment *attachment)
 		(PipeannRowMap *) PipeannArenaAt(&pipeann_control->arena, place);
 }
 
-/*
- * A new map has memory of its own; that of a former one serves it, or stays until the cache
- * goes, as searches may read it. False if there is no memory.
- */
+/* Allocate the first map of a cache. False if there is no memory. */
 static bool
 AddMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
 {
@@ -440,7 +437,9 @@ AddMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
 	return true;
 }
 
-/* Alone. */
+/*
+ * Write the map of rows, over a former one if that has room for it. The attachment is locked.
+ */
 static void
 PutMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
 {
@@ -491,9 +490,9 @@ PipeannCacheMapRows(PipeannCache *cache, const PipeannMeta *meta,
 }
 
 /*
- * Take the rows that VACUUM has removed out of the map, if there is one and VACUUM
- * is all that came between it and this metapage, whose `removals` are to grow by two.
- * Nobody reads it meanwhile.
+ * Remove from the map of rows, if there is one, those that VACUUM has removed,
+ * provided that only this VACUUM has removed rows since it was made. `removals`
+ * will be two higher than in meta. The map is closed to readers meanwhile.
  */
 void
 PipeannCacheForgetRows(PipeannCache *cache, const PipeannMeta *meta,
@@ -519,7 +518,7 @@ PipeannCacheForgetRows(PipeannCache *cache, const PipeannMeta *meta,
 		return;
 	gone = PipeannRowMapTakeOut(map, is_dead, arg);
 	PipeannAttachmentLock(attachment);
-	/* unless another map has taken its place, or it was written anew */
+	/* unless another map has taken its place, or it was rewritten */
 	if (MapOf(attachment) == map && map->count == count)
 	{
 		map->nodes -= Min(map->nodes, gone);
@@ -554,7 +553,7 @@ MayShare(Relation index)
 	return PipeannArenaLimit(&control->arena) > 0;
 }
 
-/* A root of the backend's own, where there was no memory for it, is tried again from time to time. */
+/* Whether new scans may use it; a root of the backend's own is given up now and then, to try again. */
 static bool
 IsUsable(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta, bool may_share)
 {
@@ -632,10 +631,10 @@ UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 }
 
 /*
- * Returns the cache of an index that has codes, up to date with meta; NULL if the index has
- * got other codes since. Loads its root if need be, or waits for another backend that does;
- * without room in shared memory the root is this backend's own. The cache is released by
- * PipeannCacheRelease(), or when context is reset or deleted.
+ * Returns the cache of an index that has codes, up to date with meta; NULL if the index
+ * has been given new codes since. Loads its root if need be, or waits for another
+ * backend that does; without room in shared memory the root is this backend's own. The
+ * cache is released by PipeannCacheRelease(), or when context is reset or deleted.
  */
 PipeannCache *
 PipeannCacheAcquire(Relation index, const PipeannMeta *meta, MemoryContext context)
@@ -654,7 +653,7 @@ PipeannCacheAcquire(Relation index, const PipeannMeta *meta, MemoryContext conte
 	return NULL;
 }
 
-/* The same of a cache whose root is in memory, or NULL: nothing is read for it but what is newer. */
+/* The same for a cache whose root is in memory, else NULL: only changes are read. */
 PipeannCache *
 PipeannCachePeek(Relation index, const PipeannMeta *meta, MemoryContext context)
 {
@@ -675,8 +674,8 @@ PipeannCacheRelease(PipeannCache *cache)
 }
 
 /*
- * Bring an acquired cache up to date with a newer metapage. False if the index has got
- * other codes since that was read.
+ * Bring an acquired cache up to date with a newer metapage. False if the index
+ * has been given new codes since that was read.
  */
 bool
 PipeannCacheFollow(Relation index, PipeannCache *cache, const PipeannMeta *meta)
@@ -693,7 +692,7 @@ PipeannCacheFollow(Relation index, PipeannCache *cache, const PipeannMeta *meta)
 	}
 	ShowEntries(cache, meta, PipeannCacheReadEntries(index, attachment, meta, false) ?
 				attachment->entry_graph : NULL);
-	/* a cache that the index has outgrown serves the scans that have it */
+	/* scans keep using a cache that the index has outgrown */
 	cache->codes.ncodes = Min(PipeannMetaIds(meta), attachment->header->ids);
 	PipeannCacheSetLoader(index, cache, meta);
 	ShowMap(cache);
@@ -701,8 +700,8 @@ PipeannCacheFollow(Relation index, PipeannCache *cache, const PipeannMeta *meta)
 }
 
 /*
- * Let an acquired cache have the whole entry graph until it is followed, in memory of this use
- * if there is no other. False if the index has got other codes.
+ * Give an acquired cache the whole entry graph until PipeannCacheFollow(), in memory
+ * of its own if the shared cache has no room. False if the index has new codes.
  */
 bool
 PipeannCacheLoadEntries(Relation index, PipeannCache *cache, const PipeannMeta *meta)
@@ -738,8 +737,8 @@ PipeannCacheForget(Relation index)
 }
 
 /*
- * Memory that the cache of an index with this metapage takes with all codes. Sets
- * *megabytes to what pipeann.shared_memory has to be for it alone.
+ * Memory that the cache of an index with this metapage takes if it holds all
+ * codes. Sets *megabytes to what pipeann.shared_memory has to be for it alone.
  */
 Size
 PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
@@ -805,7 +804,7 @@ PipeannCacheInit(void)
 							"Reserved at server start when pipeann is in shared_preload_libraries.",
 							&pipeann_shared_memory, 128, 0, MAX_KILOBYTES,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, AssignSharedMemory, NULL);
-	/* be told of relations that are dropped */
+	/* for relations that are changed or dropped */
 	CacheRegisterRelcacheCallback(NoteInvalidation, (Datum) 0);
 	if (process_shared_preload_libraries_in_progress)
 		PipeannControlPreload();
