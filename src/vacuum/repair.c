@@ -1,8 +1,8 @@
 /*
  * repair.c
- *		VACUUM takes dead nodes out of neighbour lists.
+ *		VACUUM removes dead nodes from neighbour lists.
  *
- * src/README, "vacuum/: removing dead rows", tells how, in the steps 5 and 6.
+ * src/README, "vacuum/: removing dead rows", describes it in steps 5 and 6.
  */
 #include "postgres.h"
 
@@ -58,7 +58,7 @@ InDegree(const PipeannVacuum *v, uint32 id)
 	return (v->in_degrees[id / 2] >> (id % 2 * 4)) & MOST_COUNTED;
 }
 
-/* One more edge leads to a node, or one less. Of those at the most it is not known. */
+/* Count one edge more or less to a node. A count that has reached the maximum stays. */
 static void
 CountEdge(PipeannVacuum *v, uint32 id, int change)
 {
@@ -69,19 +69,19 @@ CountEdge(PipeannVacuum *v, uint32 id, int change)
 }
 
 /*
- * New neighbour lists. (FreshDiskANN prunes the whole list; here the neighbours that
- * stay are not questioned, which costs less.) The lists of dead nodes are needed in no
- * order, so they are kept in memory.
+ * New neighbour lists. (FreshDiskANN prunes the whole list; here the remaining
+ * neighbours are kept unquestioned, which costs less.) The lists of dead nodes
+ * are needed in random order, so they are kept in memory.
  */
 
 /* Candidates for one list: neighbours of its dead nodes. */
 #define MAX_CANDIDATES 256
 
-/* With fewer candidates, take those of dead nodes at second hand, too. */
+/* With fewer candidates, neighbours of dead nodes' dead neighbours are taken, too. */
 #define FEW_CANDIDATES 8
 #define MAX_DEAD 256
 
-/* The nearest candidates compared for a list exceed its free places by this. */
+/* Candidates compared for a list: twice its free places, and this many more. */
 #define SPARE_CANDIDATES 6
 
 typedef struct Repair
@@ -216,16 +216,16 @@ LoadVector(Repair *r, int i, uint32 id)
 }
 
 /*
- * Sort the candidates by their distances: by code, with the node's table. Without
- * codes, of bits, and for inner products, whose order is not that of the embedded
- * distance, embedded vectors are compared.
+ * Sort the candidates by code distance, with the node's table; or by the
+ * distance of embedded vectors if there are no codes, for bits, and for inner
+ * product, which orders codes differently.
  */
 static void
 RankCandidates(Repair *r)
 {
 	const PipeannCodes *codes = &r->v->view.codes;
 
-	/* cosine's order is that of L2, whose distances make keys */
+	/* cosine orders as L2 does, whose distances are not negative, as keys have to be */
 	PipeannMetric metric = r->l->metric == PIPEANN_L1 ? PIPEANN_L1 : PIPEANN_L2;
 
 	if (r->l->metric == PIPEANN_IP || r->l->storage == PIPEANN_BITS ||
@@ -266,7 +266,7 @@ IsCovered(const Repair *r, int at)
 	return false;
 }
 
-/* A dead node of the entry graph leads to its neighbours there as well. */
+/* Let a dead node of the entry graph lead to its neighbours there as well. */
 static int
 AddEntryNeighbors(Repair *r, uint32 id, uint32 *out, int n)
 {
@@ -375,8 +375,8 @@ NewRepair(PipeannVacuum *v)
 }
 
 /*
- * Keep the list of a dead node: its live neighbours, which may replace it, and
- * its dead ones.
+ * Store the list of a dead node: its live neighbours, which may replace it,
+ * and its dead ones.
  */
 static void
 KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
@@ -419,7 +419,7 @@ PageHasDead(const Repair *r, uint32 page)
 	return false;
 }
 
-/* Load as many dead nodes as memory holds: ids r->from .. r->to - 1. */
+/* Load the lists of as many dead nodes as memory allows: ids r->from .. r->to - 1. */
 static void
 LoadLists(Repair *r)
 {
@@ -483,7 +483,7 @@ PlanLists(Repair *r, uint32 page)
 	return n;
 }
 
-/* Inserts may change lists meanwhile; then the page is done again. */
+/* Repair a page's lists; again if inserts have changed some meanwhile. */
 static void
 RepairPage(Repair *r, uint32 page, bool last)
 {
@@ -519,21 +519,20 @@ RepairPage(Repair *r, uint32 page, bool last)
 }
 
 /*
- * An edge from a near node leads to each live node.
- *
- * For a search, which explores what is near its query, it is not enough that a
- * node can be reached: where most nodes that led to it have died, only an edge from far
- * away may be left. Neighbours with few edges to themselves do not count: they may form a
- * group that leads only to itself.
+ * Making sure that an edge from a near node leads to each live node. For a
+ * search, which explores what is near its query, it is not enough that a node
+ * can be reached: where most nodes that led to it have died, only an edge from
+ * far away may be left. Neighbours with few edges to themselves do not count:
+ * they may form a group that leads only to itself.
  */
 
 /*
- * One of this many nearest neighbours should lead to a node. Asking more of them
- * misses rows: of an outlier's ten nearest some are far away.
+ * One of this many nearest neighbours should lead to a node. With more than
+ * that rows are missed: some of an outlier's ten nearest are far away.
  */
 #define NEAREST 4
 
-/* A node has few edges to it if they are at most this part of the degree. */
+/* Few edges lead to a node if they are at most this part of the degree. */
 #define FEW_PART 3
 
 static bool
@@ -551,7 +550,7 @@ LeadsOn(const PipeannVacuum *v, uint32 id)
 	return id < v->ids && PipeannBitsHas(&v->live, id) && !HasFew(v, id);
 }
 
-/* Sort a node's neighbours, nearest first, to out[max_degree]; how many. */
+/* Sort a node's neighbours, nearest first, into out[max_degree]; returns how many. */
 static int
 SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 			  PipeannKey *out)
@@ -575,7 +574,7 @@ SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 	return n;
 }
 
-/* Whether one of near[n], which is found itself, leads to a node. */
+/* Whether one of near[n] that searches find leads to a node. */
 static bool
 IsLedTo(const PipeannVacuum *v, uint32 id, const PipeannKey *near, int n)
 {
@@ -597,8 +596,8 @@ IsLedTo(const PipeannVacuum *v, uint32 id, const PipeannKey *near, int n)
 }
 
 /*
- * Make an edge if there is none, in place of the last one of a full list that leads to a node
- * with many. False if all lead to nodes with few, or the list is being changed.
+ * Make an edge if there is none. In a full list it replaces the last one to a node with
+ * many in-edges. False if all lead to nodes with few, or the list is being changed.
  */
 static bool
 AddEdge(PipeannVacuum *v, uint32 from, uint32 id)
