@@ -13,15 +13,15 @@
 #define MIN_INLINE_TIDS 3
 
 /*
- * Fewer dimensions are quantised only if the user says so: graphs of wider vectors are
- * built by other forms of them (graph/reduce.c).
+ * Narrower vectors are quantised only if the user says so: graphs of wider
+ * ones may be built from reduced forms (graph/reduce.c).
  */
 #define MIN_AUTO_SQ_DIM 512
 
 /*
  * Compute the layout for the dim, type, metric, storage, max_degree, pq_bytes
- * (0: by dim) and row_bytes of `wanted`, which may be the layout itself. fillfactor is
- * in per cent. Errors with ERRCODE_PROGRAM_LIMIT_EXCEEDED if dim is too large.
+ * (0: by dim) and row_bytes of `wanted`, which may be the layout itself.
+ * fillfactor is a percentage.
  */
 void
 PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
@@ -68,7 +68,7 @@ PipeannLayoutInit(PipeannLayout *l, const PipeannLayout *wanted,
 	PipeannSetAttributeBytes(l, 0);
 }
 
-/* Overflow slots for rows that do not fit the slots of nodes. */
+/* Overflow slots for rows that do not fit in the slots of nodes. */
 uint64
 PipeannLayoutParts(const PipeannLayout *l, const PipeannRowSizes *sizes)
 {
@@ -98,9 +98,9 @@ BlocksWith(const PipeannLayout *base, int row_bytes,
 }
 
 /*
- * The row_bytes with which an index takes the least room: a row that is longer
- * takes slots of its own. There is room for two rows of average length, so that a row
- * and its next version fit.
+ * The row_bytes with which an index is smallest: a longer row takes slots of
+ * its own. It has room for two rows of average length, so that a row and its
+ * next version fit.
  */
 int
 PipeannLayoutRowBytes(const PipeannLayout *l, const PipeannRowSizes *sizes)
@@ -140,10 +140,10 @@ NodesWith(const PipeannLayout *wanted, PipeannStorage storage,
 }
 
 /*
- * The storage for vectors that are rounded, where dim, metric, max_degree and row_bytes are
- * as wanted (for rows of these sizes, unless NULL): half precision, or scalar
- * quantisation if with 12 bits a page has a quarter more nodes. Then with as many bits
- * as it has room for.
+ * The storage for vectors that are rounded, where dim, metric, max_degree and
+ * row_bytes are as wanted (for rows of these sizes, unless NULL): half
+ * precision, or scalar quantisation if with 12 bits a page holds a quarter
+ * more nodes; then with the most bits with which it holds as many.
  */
 PipeannStorage
 PipeannLayoutRounding(const PipeannLayout *wanted, const PipeannRowSizes *sizes)
@@ -163,10 +163,10 @@ PipeannLayoutRounding(const PipeannLayout *wanted, const PipeannRowSizes *sizes)
 }
 
 /*
- * The storage of this many sparse vectors, of which forms[s] would take storage s, up to the
- * one for whole vectors: with room for all but one in MOST_LONG. Those of few rows may not be
- * like those to come.
- * Sets *long_bytes to the most bytes of those that it has no room for.
+ * The smallest storage, up to `whole`, with room for all but one in MOST_LONG
+ * of `rows` sparse vectors, of which forms[s] need storage s. A few rows may
+ * not be typical of those to come. Sets *long_bytes to the most bytes that the
+ * vectors without room may take.
  */
 #define MOST_LONG 20
 #define SPARSE_JUDGED 1000
