@@ -1,12 +1,12 @@
 /*
  * curve.c
- *		The curve that an index keeps: how long a search's list has to be for a share of
- *		the true nearest neighbours, and which list a scan has by it.
+ *		The curve that an index keeps: how long a search's list has to be for a share
+ *		of the true nearest neighbours, and the list that a scan uses accordingly.
  *
  * It is measured with queries for which the exact answers are known: vectors of the
  * index itself, each as if its node were not there, or those that a user gives. Their
- * searches take all pages to be in memory, and so do the same each time: indexes of equal
- * rows have equal curves. A search that reads finds no less with the same list.
+ * searches assume that all pages are in memory, so they are repeatable: indexes of
+ * equal rows have equal curves. A search that reads finds no less with the same list.
  */
 #include "postgres.h"
 
@@ -19,13 +19,13 @@
 
 double		pipeann_target_recall;
 
-/* Shares of the true neighbours that are missed, at which the curve is known. */
+/* The points of a curve: shares of the true neighbours that are missed. */
 static const double missed_at[PIPEANN_CURVE_TARGETS] =
 {0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001};
 
 /*
- * Lists are longer by this factor from one to the next. The first one has as many entry
- * points as one in the middle. One query in PART is asked for many neighbours.
+ * Lists begin with FIRST_LIST; each is LIST_STEP times as long as the one before. All have
+ * the entry points of one of ENTERED_WITH. One query in PART is asked for many neighbours.
  */
 #define FIRST_LIST 10
 #define LIST_STEP M_SQRT2
@@ -33,10 +33,10 @@ static const double missed_at[PIPEANN_CURVE_TARGETS] =
 #define ENTERED_WITH 80
 #define PART 4
 
-/* Smaller shares cannot be told from so few queries. */
+/* Smaller shares cannot be measured with this few queries. */
 #define LEAST_MISSED 1e-4
 
-/* What queries found of k neighbours, by the list, and were to find. */
+/* How many of k neighbours queries found with each list, and how many there were. */
 typedef struct Tally
 {
 	double		found[LISTS];
@@ -55,8 +55,8 @@ ListAt(int i)
 }
 
 /*
- * Ask a query, and make the list longer until all was found of the nks numbers of
- * neighbours that are asked for: longer lists do so, too.
+ * Run a query, and make the list longer until all neighbours are found, for
+ * each of the nks numbers ks[]; still longer lists find all, too.
  */
 static void
 Ask(PipeannIndexView *view, const PipeannAsked *asked, const int *ks, int nks,
@@ -90,8 +90,8 @@ Ask(PipeannIndexView *view, const PipeannAsked *asked, const int *ks, int nks,
 }
 
 /*
- * Ask n queries, whose exact answers are looked for first: for ks[0] neighbours, and a
- * part of them for ks[1]. numbers are those of the first and the second, and so on.
+ * Run n queries, after finding their exact answers: for ks[0] neighbours, and one query
+ * in PART for ks[1], too. numbers[] are the queries' numbers, which decide that.
  */
 static void
 AskAll(PipeannIndexView *view, PipeannAsked *asked, int n, const int *ks, const int *numbers,
@@ -115,7 +115,7 @@ AskAll(PipeannIndexView *view, PipeannAsked *asked, int n, const int *ks, const 
 	MemoryContextDelete(context);
 }
 
-/* Where a curve between two points has a value, by logarithms of both. */
+/* Log-log interpolation between two points; x, x0 and x1 are logarithms already. */
 static double
 Between(double x, double x0, double y0, double x1, double y1)
 {
@@ -166,7 +166,7 @@ Keep(const PipeannIndexView *view, const Tallies *tallies, const int *ks, int qu
 	PipeannMetaEnd(&update);
 }
 
-/* Measure the curve with n queries that a user gave, for k neighbours above all. */
+/* Measure the curve with n queries that a user gave, mainly for k neighbours. */
 void
 PipeannCurveCalibrate(PipeannIndexView *view, PipeannAsked *asked, int n, int k)
 {
@@ -181,14 +181,14 @@ PipeannCurveCalibrate(PipeannIndexView *view, PipeannAsked *asked, int n, int k)
 }
 
 /*
- * Vectors of the index that are queries of its curve. To compare these with all nodes
- * takes a small part of what it takes to build the graph, however many nodes there are.
+ * Vectors of the index that are its curve's queries. Comparing these with all nodes takes a
+ * small part of the time that building the graph takes, whatever the number of nodes.
  */
 #define OWN_QUERIES 200
 
 /*
- * Measure an index's curve with vectors of its own, and write it. All members of the team
- * call, when the index can be searched; each asks queries of its own.
+ * Measure an index's curve with vectors of its own, and write it. All members of
+ * the team call, when the index can be searched; each runs a part of the queries.
  */
 void
 PipeannCurveOfOwn(PipeannTeam *team, Relation index)
@@ -233,13 +233,13 @@ PipeannCurveOfOwn(PipeannTeam *team, Relation index)
 	PipeannTeamFree(team, tallies);
 }
 
-/* A curve of an index of which this part has changed since is not what it was. */
+/* A curve is stale when this part of its index has changed. */
 #define STALE 0.3
 
 /*
- * Whether an index is to have a curve and has none, or as much has changed: by inserts,
- * each of which has a code. Without codes a search finds all there is, and one of sparse
- * vectors goes through all codes, with no list.
+ * Whether an index should have a curve and has none, or a stale one; changes
+ * are those of codes, one for each insert. It needs none without codes, as
+ * searches are exact, or for sparse vectors, as they have no list.
  */
 bool
 PipeannCurveIsStale(const PipeannMeta *meta)
@@ -254,7 +254,7 @@ PipeannCurveIsStale(const PipeannMeta *meta)
 		(curve->nodes == 0 || changes > STALE * curve->nodes);
 }
 
-/* Of a curve that was measured: the list for k[j] neighbours, at least one node. */
+/* The list for k[j] neighbours by a measured curve, at least one node long. */
 static double
 ListAtK(const PipeannCurve *curve, int j, double missed)
 {
@@ -271,9 +271,9 @@ ListAtK(const PipeannCurve *curve, int j, double missed)
 #define GROWTH_POWER 0.4
 
 /*
- * The list with which a search for the k nearest finds this share of them; 0 if nobody
- * knows. Fewer than were measured are found sooner, but so few neighbours do not tell by
- * how much: for these the list is not shorter.
+ * The list with which a search for the k nearest finds this share of them; 0
+ * if it is not known. Fewer neighbours than were measured need less, but it is
+ * not known how much: for them the list is not shorter.
  */
 int
 PipeannCurveList(const PipeannMeta *meta, double target, double k)
@@ -287,7 +287,7 @@ PipeannCurveList(const PipeannMeta *meta, double target, double k)
 	list = k <= curve->k[0] ? ListAtK(curve, 0, missed) :
 		Between(log(k), log(curve->k[0]), ListAtK(curve, 0, missed),
 				log(curve->k[1]), ListAtK(curve, 1, missed));
-	/* beyond what was measured by as many as are wanted more */
+	/* beyond the largest k that was measured, in proportion to k */
 	list *= Max(k / curve->k[1], 1);
 	list *= pow(Max((double) meta->nodes / curve->nodes, 1), GROWTH_POWER);
 	return (int) Min(ceil(list), PIPEANN_MOST_LIST);
