@@ -1,7 +1,7 @@
 /*
  * background.c
- *		REINDEX INDEX CONCURRENTLY of indexes that have outgrown themselves, by a
- *		background worker with the manners of autovacuum's: src/README, "build/: growth".
+ *		REINDEX INDEX CONCURRENTLY of indexes that are outgrown, by a background
+ *		worker that behaves like one of autovacuum: src/README, "build/: growth".
  */
 #include "postgres.h"
 
@@ -41,23 +41,23 @@
 
 /*
  * While there is something to do the worker looks again after a pause. It ends after
- * MOST_LOOKS in vain; then a later insert or VACUUM asks for another.
+ * MOST_LOOKS without success; a later insert or VACUUM asks for another worker.
  */
 #define LOOK_PAUSE_MS (PIPEANN_MINUTE / 60)
 #define MOST_LOOKS 3600
 
-/* Pause after a failure: this, or RETRY_FACTOR times as long as it took if that is more. */
+/* Pause after a failure: RETRY_FACTOR times as long as the attempt took, and at least this. */
 #define RETRY_MS (10 * PIPEANN_MINUTE)
 #define RETRY_FACTOR 10
 
-/* Longest wait for transactions, with a lock on the table that VACUUM needs. */
+/* Longest wait for transactions while holding a lock on the table that keeps VACUUM out. */
 #define LOCK_TIMEOUT "5min"
 
 bool		pipeann_auto_reindex = true;
 
 /* ---------- sessions that find an index outgrown ---------- */
 
-/* Whether the table and a setting allow it, as with autovacuum. */
+/* Whether the table's options and a setting allow a rebuild, as for autovacuum. */
 static bool
 IsAllowed(Relation heap, Relation index)
 {
@@ -75,7 +75,7 @@ IsOurs(Relation index)
 		index->rd_indam != NULL && index->rd_indam->ambuild == pipeannbuild;
 }
 
-/* Have a worker rebuild what is outgrown in this database. */
+/* Request a worker to rebuild this database's outgrown indexes. */
 static void
 AskForReindex(Relation heap, Relation index, const PipeannMeta *meta)
 {
@@ -101,7 +101,7 @@ AskForReindex(Relation heap, Relation index, const PipeannMeta *meta)
 		last = now;
 }
 
-/* What some inserts do, and VACUUM when it ends. */
+/* Retrain, or request a rebuild: called by some inserts, and by VACUUM when it ends. */
 void
 PipeannKeepUp(Relation heap, Relation index)
 {
@@ -116,7 +116,7 @@ PipeannKeepUp(Relation heap, Relation index)
 
 /* ---------- transactions of the worker ---------- */
 
-/* All that it allocates is in PortalContext, which it empties after each index. */
+/* Begin a transaction. The worker allocates in PortalContext, and resets it after each index. */
 static void
 Begin(void)
 {
@@ -148,7 +148,7 @@ Run(const char *command)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	ProcessUtility(statement, command, false, PROCESS_UTILITY_TOPLEVEL, NULL, NULL,
 				   None_Receiver, NULL);
-	/* it has ended this transaction, and begun others */
+	/* the command has ended this transaction, and begun others */
 	if (ActiveSnapshotSet())
 		PopActiveSnapshot();
 	End();
@@ -182,7 +182,7 @@ Ask(const char *query)
 	return answer;
 }
 
-/* Run a step. An error is reported, and is not the worker's end. */
+/* Run a step. An error is reported, but does not end the worker. */
 static bool
 Try(void (*step) (void *arg), void *arg)
 {
@@ -224,8 +224,8 @@ static bool reindexing = false;
  * recognises it if it is left over. REINDEX then exchanges the dependencies of the new and
  * the old index, and drops the old one.
  *
- * It drops that under a lock of which replicas are not told, whose queries may be reading it.
- * Here nobody has it open any more.
+ * It drops that under a lock that is not WAL-logged, while queries on replicas may
+ * be reading the index. When this hook runs no session here has it open any more.
  */
 static void
 MarkOrLock(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
@@ -244,7 +244,7 @@ MarkOrLock(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
 
 		if (!RelationIsValid(created))
 			return;
-		/* what there is of it in memory has no functions yet */
+		/* its relcache entry has no functions yet */
 		if (created->rd_rel->relkind == RELKIND_INDEX &&
 			created->rd_rel->relam == get_index_am_oid("pipeann", true))
 			recordDependencyOn(&index, &extension, DEPENDENCY_AUTO_EXTENSION);
@@ -269,7 +269,7 @@ NameOf(Oid index)
 	return name;
 }
 
-/* Drop the indexes that this or an earlier worker has left as it failed. */
+/* Drop the indexes that this or an earlier worker left when it failed. */
 static void
 DropLeftOver(void *arg)
 {
@@ -299,10 +299,10 @@ typedef struct Work
 	Oid			schema;
 	char	   *name;
 	bool		wanted;
-	bool		due;			/* now, and not only later */
+	bool		due;			/* due now rather than later */
 	uint64		nodes;
 	int64		bytes;
-	PipeannCurve curve;			/* of a user's queries, or all zeroes */
+	PipeannCurve curve;			/* measured with a user's queries, or all zeroes */
 	char	   *command;
 } Work;
 
@@ -327,8 +327,8 @@ LookAtOpen(Relation heap, Relation index, Work *work)
 }
 
 /*
- * Look at an index without waiting: to wait for autovacuum would cancel it. What cannot be
- * looked at, or is in VACUUM, is not due.
+ * Look at an index without waiting: waiting for autovacuum would cancel it. An
+ * index that is locked, or being vacuumed, is not due.
  */
 static void
 LookAt(void *arg)
@@ -358,7 +358,7 @@ LookAt(void *arg)
 	End();
 }
 
-/* An outgrown index, one that is due if there is any. */
+/* An outgrown index, preferably one that is due. */
 static Work
 FindWork(List **broken)
 {
@@ -387,7 +387,7 @@ FindWork(List **broken)
 	return found;
 }
 
-/* Change the metapage of an index, if it is there. */
+/* Record a pause and a curve in the metapage of an index, if it still exists. */
 static void
 Note(Oid oid, int64 retry_ms, const PipeannCurve *curve)
 {
@@ -414,7 +414,7 @@ Note(Oid oid, int64 retry_ms, const PipeannCurve *curve)
 	End();
 }
 
-/* Log the result, and keep a curve that a user had measured. */
+/* Log the result, and carry over a curve that a user had measured. */
 static void
 Finish(const Work *work, int64 ms)
 {
@@ -466,7 +466,7 @@ Rebuild(Work *work)
 
 	if (name == NULL)
 		return;
-	/* beforehand, in case the server does not survive it */
+	/* beforehand, in case the server crashes in it */
 	Note(work->index, RETRY_MS, NULL);
 	work->command = psprintf("REINDEX INDEX CONCURRENTLY %s", name);
 	reindexing = true;
@@ -484,8 +484,8 @@ Rebuild(Work *work)
 /* ---------- the whole ---------- */
 
 /*
- * Only one worker runs in a database: it holds a session lock, an advisory one of a class
- * that users cannot take.
+ * Only one worker runs in a database: it holds a session-level advisory lock
+ * of a class that users cannot take.
  */
 static bool
 LockDatabase(void)
@@ -497,8 +497,8 @@ LockDatabase(void)
 }
 
 /*
- * Whether REINDEX would wait for a transaction that has lasted for a minute, or keep VACUUM
- * waiting with it.
+ * Whether REINDEX would wait for a transaction that is older than a minute, or
+ * keep out VACUUM while it waits.
  */
 static bool
 HasOldTransactions(void)
@@ -514,7 +514,7 @@ HasOldTransactions(void)
 						PIPEANN_MINUTE, PIPEANN_MINUTE)) != NIL;
 }
 
-/* Settings as in an autovacuum worker: those of a database or role cannot end it. */
+/* Settings as in an autovacuum worker, so that those of a database or role cannot interrupt it. */
 static void
 Set(void)
 {
@@ -542,7 +542,7 @@ PipeannReindexWorker(Datum database)
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(database), InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
 	Set();
-	/* those that wait for its locks cancel it after deadlock_timeout */
+	/* sessions that wait for its locks cancel it after deadlock_timeout */
 	PipeannSetStatus(PROC_IS_AUTOVACUUM, 0);
 	PortalContext = AllocSetContextCreate(TopMemoryContext, "pipeann reindex",
 										  ALLOCSET_DEFAULT_SIZES);

@@ -1,9 +1,9 @@
 /*
  * build.c
- *		CREATE INDEX: scan the table, build the graph, pack it into pages, write
- *		them once; and what that will take.
+ *		CREATE INDEX: scan the table, build the graph, pack it into pages,
+ *		write them once; and an estimate of what that takes.
  *
- * All processes of the team run BuildProgram(). What one does alone the
+ * All processes of the team run BuildProgram(). What only one may do the
  * leader does, while the others wait.
  *
  * Nothing is WAL-logged while pages are written; the finished file is logged as a whole.
@@ -58,7 +58,7 @@ GetOptions(Relation index)
 	return &default_options;
 }
 
-/* Errors if options do not go together. */
+/* Errors if options exclude each other. */
 static void
 CheckOptions(const PipeannOptions *options)
 {
@@ -84,9 +84,9 @@ CheckColumns(Relation index)
 	if (n - 1 > PIPEANN_MAX_FILTER_COLUMNS)
 		ereport(ERROR,
 				(errcode(ERRCODE_TOO_MANY_COLUMNS),
-				 errmsg("cannot use more than %d key columns beside the vector in a pipeann index",
+				 errmsg("cannot use more than %d key columns besides the vector in a pipeann index",
 						PIPEANN_MAX_FILTER_COLUMNS)));
-	/* it is taken for a bit, but its values have any length */
+	/* its operators take bit varying for bit, but its values vary in length */
 	if (TupleDescAttr(RelationGetDescr(index),
 					  PipeannVectorPosition(index))->atttypid == VARBITOID)
 		ereport(ERROR,
@@ -95,7 +95,7 @@ CheckColumns(Relation index)
 				 errhint("Cast it to a bit of a length in the index expression.")));
 }
 
-/* Bytes of a row as the types of its values let expect. */
+/* Expected bytes of a row, by the types of its values. */
 static int
 ExpectedRowBytes(TupleDesc desc)
 {
@@ -115,19 +115,19 @@ ExpectedRowBytes(TupleDesc desc)
 /* ---------- a table's rows in temporary files, the spool ---------- */
 
 /*
- * Each process writes the rows that it scans to a file of its own, in the least
- * form that holds a vector exactly. When all are scanned it is known which
- * storage suits all of them, and how many rows each block of the table has. So
- * a row's number in the order of TIDs is known without sorting: a block's rows
- * are in one file, one after the other. Which process scanned what does not
- * matter any more.
+ * Each process writes the rows that it scans to a file of its own, each vector
+ * in the smallest storage that holds it exactly. When all rows are scanned it
+ * is known which storage suits all vectors, and how many rows each block of
+ * the table has. So a row's number in the order of TIDs is known without
+ * sorting: a block's rows are in one file, one after the other. Which process
+ * scanned what no longer matters.
  */
 
-/* What is known of all rows, or of those of one process. */
+/* Statistics of all rows, or of those that one process scanned. */
 typedef struct SpoolStats
 {
 	uint64		rows;			/* in the spool */
-	uint64		bytes;			/* that these take there */
+	uint64		bytes;			/* of these rows in the spool */
 	double		heap_tuples;	/* scanned */
 	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
 	bool		left_out;		/* a row cannot be indexed */
@@ -145,8 +145,8 @@ typedef struct Spool
 	SpoolStats	stats;			/* of this process; of all, when finished */
 	PipeannColumns columns;		/* of the index */
 	PipeannType type;			/* of the vector */
-	uint32	   *starts;			/* [nblocks + 1] rows before each heap block */
-	uint64	   *bytes;			/* [nblocks + 1] of those rows with values */
+	uint32	   *starts;			/* [nblocks + 1] number of rows before each heap block */
+	uint64	   *bytes;			/* [nblocks + 1] bytes of those rows, if they have values */
 	BlockNumber nblocks;
 	char	   *scratch;		/* one vector */
 	PipeannRow *row;			/* one row with values */
@@ -191,7 +191,7 @@ SpoolInit(PipeannTeam *team, Spool *s, PipeannColumns columns,
 	memset(s->stats.fits, true, sizeof(s->stats.fits));
 }
 
-/* The smallest storage that holds x exactly; notes which do not suit it. */
+/* The smallest storage that holds x exactly; notes which storages do not. */
 static PipeannStorage
 FormOf(Spool *s, const float *x, double norm)
 {
@@ -303,7 +303,7 @@ ReadRow(Spool *s, SpoolRow *row)
 
 	if (got == 0)
 		return false;
-	/* an error if this is a part only */
+	/* an error if only a part of the row is there */
 	ReadBytes(s, (char *) row + got, sizeof(*row) - got);
 	ReadBytes(s, s->scratch, PipeannVectorBytes(row->form, s->source.dim));
 	if (s->columns.values != NULL)
@@ -316,8 +316,8 @@ ReadRow(Spool *s, SpoolRow *row)
 }
 
 /*
- * Read this process's rows again: with the elements of each as floats, and its place
- * by TID among those of all processes.
+ * Read this process's rows back: each with its elements as floats, and its
+ * number in the order of TIDs among the rows of all processes.
  */
 static void
 ReadSpool(PipeannRowSource *source, PipeannTakeRow take, void *arg)
@@ -415,7 +415,7 @@ SpoolFree(PipeannTeam *team, Spool *s)
 
 /* ---------- phases ---------- */
 
-/* Phases, as pg_stat_progress_create_index and the metapage have them. */
+/* Phases, as numbered in pg_stat_progress_create_index and the metapage. */
 #define PHASE_SCAN 2
 #define PHASE_TRAIN 3
 #define PHASE_GRAPH 4
@@ -434,7 +434,7 @@ typedef struct BuildState
 	PipeannTeam *team;
 	Relation	heap;
 	Relation	index;
-	PipeannMeta *decided;		/* shared: the metapage as the leader has it */
+	PipeannMeta *decided;		/* shared: the leader's version of the metapage */
 	Spool		spool;
 	PipeannNodes nodes;
 	PipeannMeta meta;
@@ -443,11 +443,11 @@ typedef struct BuildState
 
 	PipeannBuilt built;			/* the leader's */
 
-	/* progress of the leader's phase */
+	/* progress of the phase, as the leader reports it */
 	int			phase;			/* 0: none */
 	instr_time	phase_start;
 	uint32		first_step;		/* of the team in this phase */
-	uint32		steps;			/* that it has */
+	uint32		steps;			/* of the team in the whole phase */
 	uint64		total;
 	uint64		shown;
 } BuildState;
@@ -471,7 +471,7 @@ PipeannPhaseName(int64 phase)
 		NULL;
 }
 
-/* Log and keep how long the present phase has taken. */
+/* Log and record how long the phase has taken. */
 static void
 EndPhase(BuildState *state)
 {
@@ -517,8 +517,8 @@ StartPhase(BuildState *state, int phase, uint64 total, uint32 steps)
 }
 
 /*
- * Each step is an equal part of the phase. There may be a step more than was
- * expected, of small arrays.
+ * Each step counts as an equal part of the phase. Small arrays may take a step
+ * more than was expected.
  */
 static void
 ShowProgress(uint64 done, uint64 n, void *arg)
@@ -556,7 +556,7 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 									 (int64) state->spool.stats.rows);
 }
 
-/* The layout that is wanted, by an index's columns and options. */
+/* The layout that an index's columns and options ask for. */
 static PipeannLayout
 IndexLayout(Relation index)
 {
@@ -584,14 +584,14 @@ ScanTable(BuildState *state)
 							   scan);
 	state->spool.stats.broken_hot_chain = p->index_info->ii_BrokenHotChain;
 	SpoolFinish(state->team, &state->spool);
-	/* the server looks at the leader's when the index is built */
+	/* the server looks at the leader's index_info when the index is built */
 	p->index_info->ii_BrokenHotChain = state->spool.stats.broken_hot_chain;
 	p->heap_tuples = state->spool.stats.heap_tuples;
 	p->index_tuples = (double) state->spool.stats.rows;
 }
 
 /*
- * A guess at the memory that all of the build needs, before storage and number
+ * A guess at the memory that the whole build needs, before storage and number
  * of nodes are known.
  */
 static Size
@@ -652,7 +652,7 @@ MakeNodes(BuildState *state)
 
 /* ---------- the metapage ---------- */
 
-/* Errors if the user's storage is not for such vectors: some storages rotate them. */
+/* Errors if the user's storage does not suit the vectors: some storages rotate them. */
 static void
 CheckStorage(PipeannStorage storage, PipeannType type, int dim,
 			 PipeannMetric metric)
@@ -690,7 +690,7 @@ MakeLayout(PipeannLayout *l, PipeannLayout wanted,
 	PipeannLayoutInit(l, &wanted, options->fillfactor);
 }
 
-/* The size to expect by the columns' types, if there are no rows yet. */
+/* Without rows: take one of the size to be expected by the columns' types. */
 static void
 ExpectRows(PipeannRowSizes *sizes, TupleDesc values)
 {
@@ -699,8 +699,8 @@ ExpectRows(PipeannRowSizes *sizes, TupleDesc values)
 }
 
 /*
- * The metapage of an empty index by its options, except for m. sizes are those
- * of rows with values that it will have, if there are any.
+ * Set up the metapage of an empty index by its options, except m. sizes are
+ * those of the rows with values that it will have, or NULL.
  */
 static void
 MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
@@ -738,7 +738,7 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 
 /* ---------- graph ---------- */
 
-/* The others get the metapage as the leader has it now. */
+/* Give the other members the leader's metapage. */
 static void
 ShareMeta(BuildState *state)
 {
@@ -786,8 +786,8 @@ DecideLayout(BuildState *state)
 }
 
 /*
- * The leader decides on the order of nodes in pages; all write these. A single node
- * has no edges, so there is nothing to pack: order is zeroed.
+ * The leader decides which node goes to which slot; all members write pages. A
+ * single node has no edges, so there is nothing to pack: order is zeroed.
  */
 static void
 PackAndWrite(BuildState *state, PipeannGraph *graph)
@@ -851,9 +851,9 @@ NodeMemory(const PipeannLayout *l)
 }
 
 /*
- * All nodes, and besides the largest of: nodes once more in the order of their
- * clusters, what the graph is made of, and its lists with samples for the codebook. The
- * phases of a build differ from this by a few per cent.
+ * Memory for all nodes, and the largest of: a second copy of the nodes in the order
+ * of their clusters; what the graph is made from; and its lists with samples for the
+ * codebook. What phases really take differs from this by a few per cent.
  */
 static Size
 MemoryOnePass(const PipeannMeta *meta, const PipeannGraphParams *params,
@@ -873,15 +873,15 @@ MemoryOnePass(const PipeannMeta *meta, const PipeannGraphParams *params,
 	if (meta->flags & PIPEANN_META_HAS_CODES)
 		most = Max(most, add_size(mul_size(n, (l->max_degree + 2) * sizeof(uint32)),
 								  PipeannCodingMemory(l, n, ids)));
-	/* rows with values stay from beginning to end, with where they are */
+	/* rows with values and their places stay from beginning to end */
 	if (values > 0)
 		node += (Size) values + 2 * sizeof(uint64);
 	return add_size(mul_size(n, node), most);
 }
 
 /*
- * The leader's last steps. The metapage tells how long all others took, so it
- * is written and logged when they are done.
+ * The leader's last steps. The metapage records how long the phases took, so
+ * it is written and logged after them.
  */
 static void
 FinishIndex(BuildState *state)
@@ -950,9 +950,9 @@ BuildProgram(PipeannParallel *p)
 			 &state.spool.stats.sizes);
 	ScanTable(&state);
 	/*
-	 * No row is looked at from here on, which may take hours: let VACUUM remove what was
-	 * deleted since, as it may while another VACUUM goes on. CONCURRENTLY this is all that
-	 * the transaction does.
+	 * No row is looked at from here on, which may take hours: let VACUUM
+	 * remove what was deleted since, as it may while another VACUUM goes on.
+	 * With CONCURRENTLY this is all that the transaction does.
 	 */
 	if (p->index_info->ii_Concurrent)
 		PipeannSetStatus(PROC_IN_VACUUM, 0);
@@ -984,7 +984,7 @@ BuildProgram(PipeannParallel *p)
 		PipeannSetStatus(0, PROC_IN_VACUUM);
 }
 
-/* What a parallel worker does; the server finds it by its name. */
+/* Main function of a parallel worker, which the server finds by its name. */
 void
 PipeannParallelWorker(dsm_segment *seg, shm_toc *toc)
 {
@@ -1010,7 +1010,7 @@ pipeannbuild(Relation heap, Relation index, IndexInfo *index_info)
 			 RelationGetRelationName(index));
 	PipeannCacheForget(index);
 
-	/* what can be checked before the work starts */
+	/* check what can be checked before the work starts */
 	CheckColumns(index);
 	CheckOptions(GetOptions(index));
 	(void) PipeannIndexMetric(index);
@@ -1062,11 +1062,11 @@ pipeannbuildempty(Relation index)
 /* ---------- what a build will take, before it is begun ---------- */
 
 /*
- * All vectors are taken to be different, so an estimate is too high rather than
- * too low.
+ * All vectors are assumed to be different, so an estimate is too high rather
+ * than too low.
  */
 
-/* What the sample tells. */
+/* Statistics of the sample. */
 typedef struct Sampled
 {
 	PipeannStorage storage;
@@ -1076,8 +1076,8 @@ typedef struct Sampled
 } Sampled;
 
 /*
- * The sample is loaded as rows will be, so that the rules are the same.
- * An index on few rows has floats, as has one on none.
+ * The sample goes through the spool as rows will, so that the same rules
+ * apply. An index on few rows stores floats, as does one on none.
  */
 static Sampled
 TakeSample(const PipeannBuildInput *in)
@@ -1121,7 +1121,7 @@ TakeSample(const PipeannBuildInput *in)
 	return sampled;
 }
 
-/* A row of the sample, as an index would have it. */
+/* A row of the sample in the form of an index's rows. */
 static const PipeannRow *
 SampledRow(uint32 i, uint32 j, void *arg)
 {
@@ -1177,7 +1177,7 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 					PipeannRunPages(l, meta->entry_count));
 }
 
-/* Errors as the build would if the options do not suit the column. */
+/* Errors like the build if the options do not suit the column. */
 void
 PipeannEstimateBuild(const PipeannBuildInput *in,
 					 PipeannBuildEstimate *estimate)

@@ -1,7 +1,7 @@
 /*
  * retrain.c
- *		When an index has outgrown its codes or itself; and making codes, codebook and
- *		entry graph again (a generation), in place: src/README, "build/: growth".
+ *		When an index is outgrown, or has outgrown its codes; and making codes, codebook
+ *		and entry graph again (a generation), in place: src/README, "build/: growth".
  */
 #include "postgres.h"
 
@@ -15,18 +15,18 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Inserted vectors are of another kind if codes err this many times as much as before. */
+/* Inserted vectors are of another kind (they stray) if their codes err this many times as much. */
 #define DRIFT 1.5
 
-/* They are made again in place at this many times the nodes: at 4,096, and at 32,768. */
+/* Codes are made again in place at this many times the nodes: at 4,096, and at 32,768. */
 #define CODES_GROWTH 8
 
-/* The most nodes that others' inserts wait for. */
+/* The most nodes of an index that is retrained while other sessions' inserts wait. */
 #define MOST_IN_PLACE 65536
 
 /*
- * REINDEX is wanted when this share of the nodes came since the build: after growth by
- * half, or when as many have taken the places of others.
+ * REINDEX is wanted when this share of the nodes was inserted since the build:
+ * after growth by half, or when as many have replaced others.
  */
 #define CAME_SHARE (1.0 / 3)
 #define LEAST_CAME 1024
@@ -37,16 +37,14 @@
 /* The largest part of the entry graph that may be dead. */
 #define DEAD_ENTRIES 0.1
 
-/*
- * Bytes of an entry node in the graph, besides two copies of its vector.
- */
+/* Memory for an entry node while its graph is built, besides two copies of its vector. */
 #define ENTRY_MEMORY 256
 
 typedef struct Retraining
 {
 	PipeannIndexView view;
 	PipeannCoding coding;		/* the generation being made */
-	uint32		pages;			/* graph pages to pass over */
+	uint32		pages;			/* graph pages to visit */
 	float	   *x;				/* one vector */
 
 	/* nodes to train on */
@@ -54,8 +52,8 @@ typedef struct Retraining
 	PipeannRow **rows;			/* [most_samples] one of each, for histograms */
 	uint32		nsamples;
 	uint32		most_samples;
-	uint64		seen;			/* nodes passed so far */
-	uint64		taken_of;		/* nodes over which the samples are spread */
+	uint64		seen;			/* nodes visited so far */
+	uint64		taken_of;		/* number of nodes over which samples are spread */
 
 	/* nodes of the entry graph, in the order in which they are taken */
 	PipeannNodes entries;
@@ -66,12 +64,12 @@ typedef struct Retraining
 	/* codes, a page at a time */
 	uint32		code_page;
 	uint8	   *payload;
-	uint8	   *code;			/* room for one */
+	uint8	   *code;			/* room for one code */
 } Retraining;
 
 /*
- * So much of the entry graph is dead that searches begin badly, and there are nodes to
- * make another of.
+ * Whether so much of the entry graph is dead that searches begin badly, and
+ * there are nodes to make another one from.
  */
 static bool
 HasDeadEntries(const PipeannMeta *meta)
@@ -80,16 +78,16 @@ HasDeadEntries(const PipeannMeta *meta)
 		meta->nodes >= meta->entry_dead + PIPEANN_MIN_CODED_NODES;
 }
 
-/* What was inserted since codes were made is of another kind. */
+/* Whether inserted vectors are of another kind than those that codes were made for. */
 static bool
 HasStrayed(const PipeannMeta *meta)
 {
-	/* growth bounds the cost where kind after kind comes */
+	/* some growth is required, to bound the cost when ever new kinds come */
 	return meta->strayed > (DRIFT - 1) * (double) meta->nodes &&
 		meta->nodes >= 1.125 * (double) meta->trained_nodes;
 }
 
-/* Whether codes are missing, or others would be clearly better. */
+/* Whether codes are missing, or new ones would be clearly better. */
 static bool
 WantsCodes(const PipeannMeta *meta)
 {
@@ -106,7 +104,7 @@ WantsCodes(const PipeannMeta *meta)
 bool
 PipeannIsOutgrown(const PipeannMeta *meta)
 {
-	/* each search reads all of it, of vectors in full if it was made on an empty table */
+	/* each search reads the whole index, with vectors in full if it was made on an empty table */
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
 		return meta->built_nodes == 0 && meta->nodes >= LEAST_CAME &&
 			(meta->flags & PIPEANN_META_AUTO_STORAGE) &&
@@ -144,7 +142,7 @@ VisitPage(uint32 page, const char *nodes, void *arg)
 	}
 }
 
-/* Pass over the nodes, dead ones too if that is set. */
+/* Visit the nodes, also dead ones if `dead` is set. */
 static void
 VisitNodes(PipeannIndexView *view, uint32 pages, bool dead, TakeNode take,
 		   void *arg)
@@ -181,8 +179,8 @@ CodingVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 /* ---------- first pass: samples ---------- */
 
 /*
- * The most nodes of an entry graph to be made in place: fewer than it should have if there
- * is no room for a run that is longer than those that there are.
+ * The most nodes of an entry graph made in place: fewer than it should have if
+ * there is no room for a longer run than those that exist.
  */
 static uint32
 MostEntries(const PipeannMeta *meta)
@@ -201,7 +199,7 @@ StartSamples(Retraining *r)
 	const PipeannLayout *l = &meta->layout;
 	PipeannVectors *v = &r->entries.vectors;
 	Size		stride = PipeannVectorBytes(l->storage, l->dim);
-	/* of bits and sparse vectors fixed point takes most of it */
+	/* for bits and sparse vectors the fixed-point copy takes most of it */
 	Size		fixed = PipeannTypes[l->type].one_storage ? l->dim * sizeof(int16) : 0;
 	Size		fit = (Size) maintenance_work_mem * 1024 /
 		(2 * stride + fixed + ENTRY_MEMORY);
@@ -312,7 +310,7 @@ EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 	const PipeannLayout *l = &r->view.meta.layout;
 	uint8	   *code = r->code;
 
-	/* pages without codes are written too, so that all of them exist */
+	/* pages without codes are written, too, so that all pages exist */
 	while (r->code_page < id / PipeannCodesPerPage(l))
 		FlushCodes(r);
 	CodingVector(&r->view, id, slot, r->x);
@@ -326,8 +324,8 @@ EncodeNode(uint32 id, const PipeannSlot *slot, void *arg)
 /* ---------- the whole ---------- */
 
 /*
- * Say in the metapage that there are no codes, of the next generation, and where their
- * run is: with room for the entry graph of the generation that comes after the first one.
+ * Say in the metapage that there are no codes, which generation comes next, and where
+ * its run is. The first run has room for the second generation's entry graph, too.
  */
 static void
 Announce(Retraining *r)
@@ -382,7 +380,7 @@ MakeGeneration(Retraining *r)
 	r->payload = palloc0(PIPEANN_PAYLOAD);
 	r->code = palloc0(PipeannCodeBytes(l));
 	VisitNodes(view, r->pages, true, EncodeNode, r);
-	/* none of a former generation is left, behind the last node either */
+	/* leave no code of a former generation, not even behind the last node */
 	do
 		FlushCodes(r);
 	while (r->code_page < PipeannCodePages(l, r->pages * l->slots_per_page));
@@ -397,8 +395,8 @@ MakeGeneration(Retraining *r)
 }
 
 /*
- * Make codes again in a memory context of its own. Not if another backend is doing so, or
- * if VACUUM or pipeann_check() is at work.
+ * Make codes again, in a memory context of its own, unless another backend is
+ * doing so, or VACUUM or pipeann_check() is running.
  */
 static void
 MakeCodes(Relation index)
@@ -433,7 +431,7 @@ IsOurOwn(Relation heap, Relation index)
 		CheckRelationLockedByMe(heap, ShareLock, true);
 }
 
-/* Make codes that are wanted, unless others would have to wait for long. */
+/* Make codes if they are wanted, unless other sessions would have to wait too long. */
 void
 PipeannRetrain(Relation heap, Relation index, const PipeannMeta *meta)
 {
