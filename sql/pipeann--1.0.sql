@@ -61,8 +61,8 @@ CREATE FUNCTION @extschema@.pipeann_column_options(pg_catalog.internal)
 	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
 -- pgvector may be in any schema; its objects are named in full, so that
--- nobody's objects of the same names are taken for them. Types and operators that
--- an older one does not have are passed over.
+-- no other objects of the same names are mistaken for them. Types and operators
+-- that an older version lacks are skipped.
 DO $do$
 DECLARE
 	vector_schema pg_catalog.text := (
@@ -136,7 +136,7 @@ BEGIN
 					OPERATOR 5 pg_catalog.>=, OPERATOR 6 pg_catalog.>,
 					FUNCTION 2 @extschema@.pipeann_column_options(pg_catalog.internal);
 				COMMENT ON OPERATOR CLASS @extschema@.%1$s USING pipeann IS
-					'conditions on a column beside the vector: =, <, <=, >=, >'$class$,
+					'conditions on a column besides the vector: =, <, <=, >=, >'$class$,
 				CASE type WHEN 'anyenum' THEN 'enum_ops' ELSE type OPERATOR(pg_catalog.||) '_ops' END, type, family);
 		END LOOP;
 		FOREACH type IN ARRAY types
@@ -162,7 +162,7 @@ BEGIN
 		OPERATOR 7 pg_catalog.&&, OPERATOR 8 pg_catalog.@>,
 		FUNCTION 2 @extschema@.pipeann_column_options(pg_catalog.internal);
 	COMMENT ON OPERATOR CLASS @extschema@.array_ops USING pipeann IS
-		'conditions on a column of arrays beside the vector: &&, @>';
+		'conditions on a column of arrays besides the vector: &&, @>';
 END
 $do$;
 
@@ -212,7 +212,7 @@ CREATE FUNCTION @extschema@.pipeann_index_info(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_index_info(pg_catalog.regclass) IS
-	'options, size and state of a pipeann index. memory_place, memory_bytes: where in memory its codes are, NULL if they are not loaded, and what they take there with all that searches want beside them; codes_bytes, codes_in_memory: of all codes, and of those that memory has now; generation: how often codes were made anew; trained_nodes: nodes when they were made; outgrown: REINDEX would make a clearly better or smaller index (and is done by a background worker unless that is switched off); repairing: VACUUM is taking dead nodes out (or was interrupted at that); degree_reason: why m is what it is; hot_pages: graph pages that are in shared_buffers, as far as searches have seen them there; build_processes, build_phases: how many processes built it, and the seconds of each phase, NULL if it was made empty; value_bytes: room of a node for rows with the values of filter and included columns, 0 if there are none; attribute_bytes: bytes in memory beside each code for conditions on filter columns';
+	'options, size and state of a pipeann index. memory_place, memory_bytes: where in memory its codes are, NULL if they are not loaded, and the memory that they take there with all that searches need besides; codes_bytes, codes_in_memory: bytes of all codes, and of those in memory now; generation: how often codes were made again; trained_nodes: nodes when they were made; outgrown: REINDEX would make a clearly better or smaller index (and is done by a background worker unless that is switched off); repairing: VACUUM is removing dead nodes (or was interrupted while doing so); degree_reason: why m has this value; hot_pages: graph pages that are in shared_buffers, as far as searches have seen them there; build_processes, build_phases: how many processes built it, and the seconds of each phase, NULL if it was created empty; value_bytes: room in a node for rows with the values of filter and included columns, 0 if there are none; attribute_bytes: bytes in memory besides each code for conditions on filter columns';
 
 CREATE FUNCTION @extschema@.pipeann_last_search(
 	OUT mode pg_catalog.text,
@@ -286,7 +286,7 @@ CREATE FUNCTION @extschema@.pipeann_prewarm(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 
 COMMENT ON FUNCTION @extschema@.pipeann_prewarm(pg_catalog.regclass, pg_catalog.int8) IS
-	'load a pipeann index''s codes into memory and its graph into shared_buffers, at most max_pages pages or three quarters of shared_buffers: where not all fit, those that searches wanted most, or else those that most edges lead to; returns blocks read';
+	'load a pipeann index''s codes into memory and its graph into shared_buffers, at most max_pages pages or three quarters of shared_buffers: if not all fit, those that searches read most, or else those to which most edges lead; returns the number of blocks read';
 
 CREATE FUNCTION @extschema@.pipeann_index_part(
 	index pg_catalog.regclass,
@@ -304,9 +304,9 @@ CREATE FUNCTION @extschema@.pipeann_search_step(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_search_step(pg_catalog.regclass, pg_catalog.bytea) IS
-	'go on with the search of another server that has the same index, in the part of it that is asked for; for servers with pipeann_servers.part_servers';
+	'continue the search of another server that has the same index, in the requested part of it; for servers with pipeann_servers.part_servers';
 
--- It tells how near rows are that nobody sees yet, or any more.
+-- It reveals distances of rows that are not visible yet, or no longer.
 REVOKE ALL ON FUNCTION @extschema@.pipeann_search_step(pg_catalog.regclass, pg_catalog.bytea) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.pipeann_recall(
@@ -341,8 +341,8 @@ CREATE FUNCTION @extschema@.pipeann_recall(
 COMMENT ON FUNCTION @extschema@.pipeann_recall(pg_catalog.regclass, pg_catalog.anyarray, pg_catalog.int4) IS
 	'mean share of the k true nearest neighbours that a search with the current settings finds for these queries';
 
--- Wilson's interval, for as many trials as would vary as the queries' shares do: neighbours of one query are not found
--- or missed apart from one another. 1.96 standard deviations leave out one case in twenty.
+-- Wilson's interval, with the number of independent trials that would vary as much as the queries' shares do:
+-- neighbours of one query are found or missed together. 1.96 standard deviations leave out one case in twenty.
 CREATE FUNCTION @extschema@.pipeann_recall_interval(
 	index pg_catalog.regclass,
 	queries pg_catalog.anyarray,
@@ -360,7 +360,7 @@ CREATE FUNCTION @extschema@.pipeann_recall_interval(
 		LATERAL (SELECT (mean + z / 2) / (1 + z) AS middle, sqrt(z * (mean * (1 - mean) + z / 4)) / (1 + z) AS width) u';
 
 COMMENT ON FUNCTION @extschema@.pipeann_recall_interval(pg_catalog.regclass, pg_catalog.anyarray, pg_catalog.int4) IS
-	'the same mean share with its confidence interval of 95 percent, and the number of queries that it is of';
+	'the same mean share with its 95 percent confidence interval, and the number of queries';
 
 CREATE FUNCTION @extschema@.pipeann_calibrate(
 	index pg_catalog.regclass,
@@ -370,7 +370,7 @@ CREATE FUNCTION @extschema@.pipeann_calibrate(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_calibrate(pg_catalog.regclass, pg_catalog.anyarray, pg_catalog.int4) IS
-	'measure with these queries how long a search''s list has to be for a recall of the k nearest, and keep that in the index for pipeann.target_recall; returns the number of queries';
+	'measure with these queries how long a search''s list has to be for a recall of the k nearest, and store that in the index for pipeann.target_recall; returns the number of queries';
 
 CREATE FUNCTION @extschema@.pipeann_target_list(
 	index pg_catalog.regclass,
@@ -382,7 +382,7 @@ CREATE FUNCTION @extschema@.pipeann_target_list(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_target_list(pg_catalog.regclass, pg_catalog.float8, pg_catalog.int4) IS
-	'how long the candidate list of a search for k rows is with this pipeann.target_recall; queries: those by which pipeann_calibrate measured this, 0 for vectors of the index; stale: so much has changed since that VACUUM measures it again. NULL: the index has no curve, and pipeann.ef_search counts';
+	'how long the candidate list of a search for k rows is with this pipeann.target_recall; queries: number of queries with which pipeann_calibrate measured this, 0 if vectors of the index were used; stale: so much has changed since that VACUUM will measure it again. NULL: the index has no curve, and pipeann.ef_search is used';
 
 CREATE FUNCTION @extschema@.pipeann_build_estimate(
 	"table" pg_catalog.regclass,
@@ -398,4 +398,4 @@ CREATE FUNCTION @extschema@.pipeann_build_estimate(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT;
 
 COMMENT ON FUNCTION @extschema@.pipeann_build_estimate(pg_catalog.regclass, pg_catalog.name, pg_catalog.text[], pg_catalog.name[], pg_catalog.name[]) IS
-	'what CREATE INDEX ... USING pipeann with these options (''m=16''), included and filter columns would take, in bytes, by the planner''s number of rows and a sample of the column, for Euclidean distance. memory_one_pass: maintenance_work_mem that spares it temporary files for its arrays; temp_bytes: temporary files at the present maintenance_work_mem; index_bytes: the index; code_bytes: its codes in memory; shared_memory: the least pipeann.shared_memory that holds these';
+	'what CREATE INDEX ... USING pipeann with these options (''m=16''), included and filter columns would take, in bytes, by the planner''s number of rows and a sample of the column, for Euclidean distance. memory_one_pass: maintenance_work_mem with which it needs no temporary files for its arrays; temp_bytes: temporary files with the current maintenance_work_mem; index_bytes: the index; code_bytes: its codes in memory; shared_memory: the least pipeann.shared_memory that holds these';

@@ -14,7 +14,7 @@
 /*
  * attributes.c
  *		Attribute codes: what a node's rows have in the filter columns, in a few
- *		bytes beside the code of its vector.
+ *		bytes besides the code of its vector.
  *
  * They are what tells, without a page of the index, that a node has no row that
  * matches a condition. They may let a node pass that has none, and never hold up one

@@ -144,7 +144,7 @@ PipeannFormRow(const PipeannColumns *columns, const Datum *values,
 	if (MAXALIGN(size) > PIPEANN_ROW_SIZE)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("values of %zu bytes beside the vector exceed the maximum of %d for a pipeann index",
+				 errmsg("values of %zu bytes besides the vector exceed the maximum of %d for a pipeann index",
 						size, PIPEANN_ROW_SIZE & ~7),
 				 errdetail("They are those of row (%u,%u).",
 						   ItemPointerGetBlockNumberNoCheck(tid),

@@ -104,7 +104,7 @@ PipeannValueBytes(PipeannType type, int dim)
 #define PIPEANN_CONTAINS_STRATEGY 8
 #define PIPEANN_NUM_STRATEGIES 8
 
-/* Key columns beside the vector. */
+/* Key columns besides the vector. */
 #define PIPEANN_MAX_FILTER_COLUMNS PIPEANN_MOST_CODED
 
 /* Index options. */

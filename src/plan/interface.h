@@ -1,6 +1,6 @@
 /*
  * interface.h
- *		What this library has for others that are loaded beside it.
+ *		The interface of this library for other libraries.
  *
  * It is all that servers/ may know of it, but for types and inline functions of base/ and
  * distance/. The library leaves a pointer to it in a rendezvous variable (fmgr.h) when it is

@@ -842,7 +842,7 @@ Rewrite(Plan **place, void *arg)
 
 /* ---------- hooks ---------- */
 
-/* What this library has for others that are loaded beside it. */
+/* The interface of this library for other libraries. */
 
 static bool
 RewritesPlans(void)

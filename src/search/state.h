@@ -11,7 +11,7 @@
 #include "search/pool.h"
 #include "search/search.h"
 
-/* Nodes found, nearest first: a heap with the rows beside it. */
+/* Nodes found, nearest first: a heap with its rows. */
 typedef struct PipeannResults
 {
 	PipeannResult *items;		/* heap order only when heaped */

@@ -196,7 +196,7 @@ pipeann_build_estimate(PG_FUNCTION_ARGS)
 	if (in.nfilter > PIPEANN_MAX_FILTER_COLUMNS)
 		ereport(ERROR,
 				(errcode(ERRCODE_TOO_MANY_COLUMNS),
-				 errmsg("cannot use more than %d key columns beside the vector in a pipeann index",
+				 errmsg("cannot use more than %d key columns besides the vector in a pipeann index",
 						PIPEANN_MAX_FILTER_COLUMNS)));
 	if (in.nfilter + AppendNames(&list, PG_GETARG_ARRAYTYPE_P(3)) >= INDEX_MAX_KEYS)
 		ereport(ERROR,

@@ -610,7 +610,7 @@ HashRow(const PipeannCheck *check, const float *x, bool rounded)
 	return HashVector(check, copy, out_of_line ? PIPEANN_FLOAT4 : l->storage);
 }
 
-/* The hash of a table's row's values beside the vector. */
+/* The hash of a table's row's values besides the vector. */
 static uint32
 HashOthers(const PipeannCheck *check, const Datum *all, const bool *all_null)
 {

@@ -1,5 +1,5 @@
 \a \t \pset recordsep '; '
--- Filter columns: key columns beside the vector, and conditions on them.
+-- Filter columns: key columns besides the vector, and conditions on them.
 SET enable_seqscan = off;
 SET enable_sort = off;
 SET jit = off;
