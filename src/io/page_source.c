@@ -1,7 +1,7 @@
 /*
  * page_source.c
- *		Graph pages for a search, by the read rule; the backend's frames; and how long
- *		this machine takes to read a block.
+ *		Graph pages for a search, by the read rule; the backend's frames; and
+ *		measuring how long a read of a block takes.
  *
  * src/README, "io/: the read rule", says what is read where, and why that is enough.
  */
@@ -19,8 +19,8 @@
  *
  * Buffers come in slabs: one allocation, aligned for O_DIRECT, for frames of
  * one size. A slab is freed when all its frames are free and there are more
- * than KEEP_BYTES of free frames; a slab that the kernel may still write to,
- * never.
+ * than KEEP_BYTES of free frames; but never one that the kernel may still
+ * write to.
  */
 
 #define BUFFER_ALIGN 4096
@@ -37,7 +37,7 @@ typedef struct BufferedFrame
 	struct Slab *slab;
 	char	   *buffer;
 	BlockNumber blkno;
-	uint64		resident;		/* blocks to take from shared_buffers */
+	uint64		resident;		/* bits of the blocks to take from shared_buffers */
 } BufferedFrame;
 
 typedef struct Slab
@@ -57,7 +57,7 @@ typedef struct FrameSet
 	int			node_pages;
 	Size		frame_size;
 	dlist_head	slabs;
-	dlist_head	free;			/* last freed first: may be in a CPU cache */
+	dlist_head	free;			/* last freed first, as it may be in a CPU cache */
 } FrameSet;
 
 static MemoryContext frame_context = NULL;
@@ -106,7 +106,7 @@ FreeFrame(BufferedFrame *frame)
 	dlist_push_head(&slab->set->free, &frame->node);
 }
 
-/* The frame that a read is part of. */
+/* The frame that contains a read. */
 static inline BufferedFrame *
 FrameOf(PipeannRead *read)
 {
@@ -167,7 +167,7 @@ AllocFrame(int node_pages)
 	return frame;
 }
 
-/* Free what exceeds the memory that a backend keeps between scans. */
+/* Free frames beyond the memory that a backend keeps between scans. */
 static void
 TrimFrames(void)
 {
@@ -196,9 +196,9 @@ TrimFrames(void)
 }
 
 /*
- * Pages that are in shared_buffers, and reads through it. The buffer mapping table is not
- * meant for extensions, but there is no other way to ask whether a block is resident
- * without reading it.
+ * Finding pages in shared_buffers, and reading through it. The buffer mapping
+ * table is not meant for extensions, but there is no other way to ask whether
+ * a block is resident without reading it.
  */
 
 #if PG_VERSION_NUM >= 160000
@@ -262,7 +262,7 @@ NoteBufferUse(Buffer buffer)
 #endif
 }
 
-/* A buffer of the backend's own, of a temporary relation, is passed over. */
+/* Pin a buffer if it has the block. Local buffers (of temporary relations) are not considered. */
 static bool
 Pin(Relation index, BlockNumber blkno, Buffer buffer)
 {
@@ -293,8 +293,8 @@ PipeannPinRecent(Relation index, BlockNumber blkno, Buffer buffer)
 }
 
 /*
- * A block that is found but cannot be pinned was evicted meanwhile, so that the
- * file is as new as the buffer was, or is just being read in.
+ * Find a block and pin it. One that is found but cannot be pinned was evicted
+ * meanwhile, so the file is as new as the buffer was, or is just being read in.
  */
 static bool
 PinResident(Relation index, BlockNumber blkno, Resident *resident)
@@ -355,9 +355,9 @@ PipeannLockSeen(Relation index, BlockNumber blkno, PipeannSeenPages *seen,
 /*
  * Copy a block out of shared_buffers if it is there, without verifying it and
  * without I/O. If the buffer where it was seen last still has the block, the
- * mapping table is not asked. With length > 0, and if the block is known to be
- * sound, copies only the page header and length bytes from offset on. Sets the
- * other members of *resident.
+ * mapping table is not searched. With length > 0, and if the block is known to
+ * be sound, copies only the page header and length bytes from offset on. Sets
+ * the other members of *resident.
  */
 static bool
 CopyResident(Relation index, BlockNumber blkno,
@@ -409,7 +409,7 @@ typedef struct Source
 	Relation	index;
 	const PipeannLayout *layout;
 	PipeannPlaces places;
-	uint32		graph_pages;	/* given out when it was opened; maybe more now */
+	uint32		graph_pages;	/* given out when the source was opened; there may be more now */
 	PipeannReadOwner owner;
 	dlist_head	frames;			/* the frames that the search holds */
 	PipeannSeenPages *seen;		/* or NULL */
@@ -436,9 +436,9 @@ BlockBit(int block)
 }
 
 /*
- * Where pages were seen of indexes that have no table, as they are too small for codes: their
- * searches visit every page each time. Two pages may have the same entry: a buffer is
- * believed only if it has the block.
+ * Where pages were last seen of indexes that have no shared table for that, as
+ * they are too small for codes: their searches visit every page each time. Two
+ * pages may share an entry, so a buffer is used only if it has the block.
  */
 #define OWN_SEEN 4096
 
@@ -476,10 +476,10 @@ MakeReady(Source *source, BufferedFrame *frame, bool hit)
 }
 
 /*
- * Copy a block from shared_buffers; of a page that is one block only the given
- * slot, or all of them, unless the block has to be verified first. A search finds the
- * same in both cases. No lock is held while the block is verified. PostgreSQL's
- * checksum of a page in shared_buffers is not up to date, ours is.
+ * Copy a block from shared_buffers; of a one-block page only the given slot, or
+ * its slots, unless the block has to be verified first. A search finds the
+ * same in both cases. No lock is held while the block is verified.
+ * PostgreSQL's own checksum is not up to date in shared_buffers, but ours is.
  */
 static bool
 CopyBlock(Source *source, BufferedFrame *frame, int block, int slot)
@@ -499,9 +499,9 @@ CopyBlock(Source *source, BufferedFrame *frame, int block, int slot)
 		return false;
 
 	/*
-	 * In a cluster without checksums an error of the disk may be in a page that was
-	 * copied, so it is verified when it is first seen in a buffer. Errors are reported of
-	 * the page itself, not of the copy.
+	 * In a cluster without checksums an error of the disk may be in a page
+	 * that was copied, so it is verified when it is first seen in a buffer.
+	 * The page itself is then checked again, and errors reported of that.
 	 */
 	if (!resident.sound &&
 		!(DataChecksumsEnabled() && PipeannPageIsKind(page, PIPEANN_GRAPH)) &&
@@ -552,8 +552,8 @@ FinishHit(Source *source, BufferedFrame *frame)
 }
 
 /*
- * Whether the file ends before a block of a frame, as its page was given out and is
- * not written yet, or never will be if a crash came between. Errors if it was cut off.
+ * Whether the file ends before a block of a frame, as its page was given out and is not
+ * written yet, or never will be if a crash came between. Errors if the file was truncated.
  */
 static bool
 IsUnwritten(const Source *source, const BufferedFrame *frame, int block)
@@ -578,7 +578,7 @@ ReadBlock(const Source *source, BufferedFrame *frame, int block)
 	return true;
 }
 
-/* For temporary relations, what is kept, and if no descriptor is to be had. */
+/* For temporary relations, pages to be kept in shared_buffers, and for want of a descriptor. */
 static PipeannFrame *
 ReadThroughBuffers(Source *source, BufferedFrame *frame)
 {
@@ -632,8 +632,8 @@ WaitForReads(Source *source, int below)
 }
 
 /*
- * Blocks that were resident when the page was asked for (the file may have older
- * versions), that do not verify, or that did not come at all, are taken through
+ * Blocks that were resident when the page was asked for (the file may have
+ * older versions), that do not verify, or whose read failed, are read through
  * shared_buffers.
  */
 static PipeannFrame *
@@ -697,9 +697,9 @@ DropFrame(BufferedFrame *frame)
 }
 
 /*
- * One in this many reads tells what is brought into shared_buffers after the search, at most
- * one page each: so pages come in as they are read often, and PostgreSQL's clock forgets those
- * that are not used again.
+ * One in this many reads chooses its page to be brought into shared_buffers
+ * after the search, at most one for each search: so pages that are read often
+ * come in, and PostgreSQL's clock sweep evicts those that are not used again.
  */
 #define READS_PER_WANTED 8
 
@@ -723,7 +723,7 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 				   source->layout->node_pages))
 	{
 		(void) ReadThroughBuffers(source, frame);
-		/* of a page that is kept no more is seen than if it had been resident */
+		/* show only the slot, as if the page had been resident */
 		if (self->keeps && source->layout->node_pages == 1)
 			frame->frame.slot = slot;
 		return &frame->frame;
@@ -738,7 +738,7 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 	return &frame->frame;
 }
 
-/* Uses where the page was seen last: a look-up takes longer than this saves. */
+/* Uses the buffer where the page was seen last: looking it up would take longer than this saves. */
 static void
 SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
 {
@@ -766,8 +766,8 @@ SourcePrefetch(PipeannPageSource *self, uint32 page, int slot)
 }
 
 /*
- * A page that no search has seen in shared_buffers is not looked up: a search of an index on
- * disk asks for hundreds of pages in this way.
+ * A page that no search has seen in shared_buffers is not looked up: a search
+ * of an index on disk requests hundreds of pages in this way.
  */
 static PipeannFrame *
 SourceRequestResident(PipeannPageSource *self, uint32 page, int slot)
@@ -850,9 +850,9 @@ CloseSource(void *arg)
 }
 
 /*
- * Open a page source over an index's graph pages, of which graph_pages were given out
- * at least. layout must outlive it. It lives in CurrentMemoryContext and is
- * closed when that is reset or deleted.
+ * Open a page source over an index's graph pages, of which at least
+ * graph_pages were given out. layout must outlive it. It lives in
+ * CurrentMemoryContext and is closed when that is reset or deleted.
  */
 PipeannPageSource *
 PipeannSourceOpen(Relation index, const PipeannLayout *layout,
@@ -920,9 +920,9 @@ PipeannSourceBringIn(PipeannPageSource *self, uint32 page)
 #define PROFILE_READS 384
 
 /*
- * Set *us to the microseconds that a random read of a block takes, of a relation of
- * nblocks blocks, as a search reads: several in flight, past shared_buffers, by the method
- * of this backend. False if the relation is temporary or a read fails.
+ * Set *us to the microseconds that a random read of a block takes, in a relation of nblocks
+ * blocks, when read as a search does: several in flight, bypassing shared_buffers, by this
+ * backend's method. False if the relation is temporary or a read fails.
  */
 bool
 PipeannProfileReads(Relation relation, BlockNumber nblocks, float *us)
@@ -937,7 +937,7 @@ PipeannProfileReads(Relation relation, BlockNumber nblocks, float *us)
 
 	pg_prng_seed(&random, 1);
 	dlist_init(&owner.done);
-	(void) PipeannIoInUse(&(bool) {false});	/* finds the method out */
+	(void) PipeannIoInUse(&(bool) {false});	/* finds out the method */
 	PG_TRY();
 	{
 		INSTR_TIME_SET_CURRENT(start);

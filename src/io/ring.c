@@ -1,11 +1,11 @@
 /*
  * ring.c
- *		Reads in flight: by io_uring, or by pread if that cannot be used; and the
- *		descriptors of files.
+ *		Reads in flight, by io_uring or, if that cannot be used, by pread; and
+ *		file descriptors.
  *
  * The ring is made at the backend's first read and kept until the backend
  * ends, unless the kernel refuses to serve it. Queued reads stay in a list of
- * ours until they are submitted together. Entries that the kernel does not
+ * our own until they are submitted together. Entries that the kernel does not
  * take are removed from the submission queue at once, so that no entry
  * outlives the call and a queued read can simply be dropped.
  */
@@ -23,13 +23,13 @@
 #include "utils/wait_event.h"
 
 /*
- * Descriptors of the segments of indexes' files, for reads past shared_buffers.
+ * Descriptors of the segments of indexes' files, for reads that bypass shared_buffers.
  *
- * PostgreSQL may close and reopen its virtual descriptors at any time, so these
- * are kernel descriptors of our own, counted with AcquireExternalFD(). One is
- * closed when the relation's relcache entry is invalidated (dropped, rewritten,
- * moved), when it was unused for longest and another is needed, or when the
- * settings ask for another kind.
+ * PostgreSQL may close and reopen its virtual descriptors at any time, so
+ * these are kernel descriptors of our own, counted with AcquireExternalFD().
+ * One is closed when the relation's relcache entry is invalidated (dropped,
+ * rewritten, moved), when it has been unused for longest and another is
+ * needed, or when the settings ask for another kind.
  */
 
 #define MAX_FILES 128
@@ -128,7 +128,7 @@ PipeannIoInit(void)
 	CacheRegisterRelcacheCallback(RelcacheCallback, (Datum) 0);
 }
 
-/* Note that a read failed as O_DIRECT does not work. */
+/* Note that a read failed because O_DIRECT does not work. */
 static void
 NoteDirectRefused(void)
 {
@@ -140,7 +140,7 @@ NoteDirectRefused(void)
 			 errdetail("Index pages are read through the kernel's page cache.")));
 }
 
-/* Returns an entry with the right to open one descriptor, or NULL. */
+/* Returns a free entry, after reserving one descriptor for it (AcquireExternalFD()), or NULL. */
 static PipeannFile *
 TakeFileEntry(void)
 {
@@ -235,8 +235,8 @@ OpenFile(Relation index, uint32 segment, bool direct)
 }
 
 /*
- * Returns the descriptor of a segment of the file, pinned. NULL if there is none to
- * be had: then the block must be read through ReadBuffer().
+ * Returns the descriptor of a segment of the file, pinned. NULL if none can be
+ * had: then the block must be read through ReadBuffer().
  */
 static PipeannFile *
 PinFile(Relation index, uint32 segment, bool direct)
@@ -259,7 +259,7 @@ PinFile(Relation index, uint32 segment, bool direct)
 	return file;
 }
 
-/* Submissions in a row without memory after which the ring is given up. */
+/* The ring is given up after this many submissions in a row fail for want of memory. */
 #define MAX_FAILURES 8
 
 typedef enum RingState
@@ -294,8 +294,8 @@ ReportNoRing(int error)
 }
 
 /*
- * Ask that completions be handled when this process enters the kernel, not by
- * interrupting it, as far as the kernel's version knows that. Returns 0 or
+ * Make the ring. Completions are handled when this process enters the kernel
+ * instead of by interrupting it, if the kernel supports that. Returns 0 or
  * -errno.
  */
 static int
@@ -320,7 +320,7 @@ InitRing(void)
 	if (result < 0)
 		return result;
 
-	/* came with IORING_OP_READ, Linux 5.6 */
+	/* this feature came with IORING_OP_READ, in Linux 5.6 */
 	if (!(params.features & IORING_FEAT_RW_CUR_POS))
 	{
 		io_uring_queue_exit(&ring);
@@ -330,7 +330,7 @@ InitRing(void)
 	return 0;
 }
 
-/* Whether reads go through io_uring; finds out at the first call. */
+/* Whether reads go through io_uring; the first call finds out. */
 static bool
 RingInUse(void)
 {
@@ -368,7 +368,7 @@ CompleteRead(PipeannRead *read, int result)
 	}
 }
 
-/* Take completions; with deferred task work this may enter the kernel. */
+/* Process completions; with deferred task work this may enter the kernel. */
 static void
 ReapRing(void)
 {
@@ -414,8 +414,8 @@ PrepareQueued(void)
 
 /*
  * Submit queued reads and wait for some completions. Returns 0 or -errno.
- * Without submission queue polling the kernel looks at the queue's tail only
- * during the call, so the tail may be set back afterwards.
+ * Without submission queue polling the kernel reads the queue's tail only
+ * during the call, so the tail may be reset afterwards.
  */
 static int
 EnterRing(unsigned wait_for)
@@ -447,7 +447,7 @@ EnterRing(unsigned wait_for)
 	return result < 0 ? result : 0;
 }
 
-/* Have queued reads done by pread. */
+/* Leave queued reads to pread. */
 static void
 DeferQueued(void)
 {
@@ -510,9 +510,9 @@ IsShortage(int result)
 }
 
 /*
- * The kernel has failed. If it is short of memory, and no submitted read could
- * free some, the queued reads are done by pread; after several failures in a
- * row the ring is given up.
+ * Handle a failed submission. If the kernel is short of memory, and no
+ * submitted read can free some, queued reads are done by pread; after several
+ * failures in a row the ring is given up.
  */
 static void
 HandleFailure(int result)
@@ -605,8 +605,8 @@ PipeannReadPoll(void)
 }
 
 /*
- * Queue a read of blocks, of which owner and buffer are set: short if they cross the
- * boundary of a segment of the file. False if there is no descriptor to be had.
+ * Queue a read of blocks; its owner and buffer are set. It is short if the blocks
+ * cross the boundary of a segment of the file. False if no descriptor can be had.
  */
 bool
 PipeannReadQueue(PipeannRead *read, Relation index, BlockNumber blkno,
@@ -677,7 +677,7 @@ PipeannReadWait(PipeannReadOwner *owner, int below)
 	}
 }
 
-/* Give a read up. False if the kernel has it: then it becomes an orphan. */
+/* Cancel a read. False if the kernel has it: then it becomes an orphan. */
 bool
 PipeannReadCancel(PipeannRead *read)
 {
@@ -706,8 +706,8 @@ PipeannReadCancel(PipeannRead *read)
 }
 
 /*
- * Take a read of an owner that is done, or NULL. Without an owner an orphan: that may
- * be while a transaction aborts, so no error, no allocation.
+ * Return a completed read of an owner, or NULL. Without an owner return an
+ * orphan; this may run while a transaction aborts, so no error, no allocation.
  */
 PipeannRead *
 PipeannReadTake(PipeannReadOwner *owner)
@@ -725,8 +725,8 @@ PipeannReadTake(PipeannReadOwner *owner)
 }
 
 /*
- * How this backend reads, found out at the first call: the method, "io_uring"
- * or "pread". Sets *direct to whether it opens files with O_DIRECT.
+ * The method by which this backend reads, "io_uring" or "pread"; the first
+ * call finds out. Sets *direct to whether it opens files with O_DIRECT.
  */
 const char *
 PipeannIoInUse(bool *direct)
