@@ -2,9 +2,9 @@
  * verify.c
  *		pipeann_check(): checks the invariants of src/README, like amcheck.
  *
- * What is checked, in this order: blocks; each slot by itself, its
- * vector and code too; codebook and entry graph; neighbour lists. Rows are another
- * file's (rows.c).
+ * What is checked, in this order: blocks; each slot by itself, its vector and
+ * code too; codebook and entry graph; neighbour lists. Rows are checked in
+ * rows.c.
  */
 #include "postgres.h"
 
@@ -28,11 +28,11 @@
 #include "utils/snapmgr.h"
 #include "verify/verify.h"
 
-/* All blocks but those that sweeps read. */
+/* Blocks other than graph pages. */
 
 /*
- * The kind of a block that is no graph page. One that was of a former run or a longer
- * entry graph, or has codes that nobody uses, may have any: 0.
+ * The kind of a block that is no graph page, or 0 for any: for a block of a
+ * former run or of a longer entry graph, or with codes that are not in use.
  */
 static PipeannKind
 KindAt(const PipeannMeta *meta, BlockNumber blkno)
@@ -70,8 +70,8 @@ CheckBlock(const PipeannCheck *check, BlockNumber blkno)
 }
 
 /*
- * Check all blocks but those that sweeps read. Those that inserts add meanwhile are left
- * out.
+ * Check all blocks but those that sweeps read. Blocks that inserts add
+ * meanwhile are left out.
  */
 static void
 CheckOtherPages(const PipeannCheck *check)
@@ -93,9 +93,9 @@ CheckOtherPages(const PipeannCheck *check)
 	}
 }
 
-/* A node's aux value and code against its vector. */
+/* Checks of a node's aux value and code against its vector. */
 
-/* Relative and absolute error of an element: of arithmetic, of half precision. */
+/* Relative and absolute error of an element by arithmetic and by half precision. */
 #define FLOAT_ERROR 1e-6
 #define HALF_ERROR (1.0 / 1024)
 #define HALF_SMALLEST (1.0 / (1 << 24))
@@ -107,15 +107,15 @@ CheckOtherPages(const PipeannCheck *check)
 typedef struct Value
 {
 	const float *x;				/* in the slot */
-	const float *full;			/* exact one of an out-of-line node, else x */
+	const float *full;			/* the exact vector of an out-of-line node, else x */
 	double		norm;			/* of full */
 	double		relative;		/* error of x's elements */
-	double		absolute;		/* the same */
+	double		absolute;		/* their absolute error */
 	double		error;			/* PipeannSlotError(): of the whole vector */
-	double		anywhere;		/* as much of it may be in one subvector */
+	double		anywhere;		/* the part of error that may be in one subvector */
 } Value;
 
-/* The entry graph is looked at so often, as VACUUM may be changing it. */
+/* The entry graph is checked up to this often, as VACUUM may be changing it. */
 #define ENTRY_TRIES 50
 
 /* False if an out-of-line node's chain, and so the node, is being changed. */
@@ -184,9 +184,9 @@ Distance(const PipeannPq *pq, int subvector, int code, const float *x)
 }
 
 /*
- * A vector that errs by e may be nearer to another centroid by 2 e. scale is the norm that
- * normalising divided by. Codes are chosen by squares in single precision, of which some are
- * subnormal, and those that are infinite are all alike.
+ * A vector with an error of e may be nearer to another centroid by 2 e. scale is
+ * the norm by which normalising divided. Codes are chosen by squares in single
+ * precision, some of which are subnormal, and all infinite ones are alike.
  */
 static bool
 SubvectorIsRight(const PipeannPq *pq, int subvector, const Value *value,
@@ -218,7 +218,7 @@ IsCodeOf(const PipeannCheck *check, const Value *value, const float *x,
 	{
 		float	   *normalized = palloc(mul_size(pq->dim, sizeof(float)));
 
-		/* one of which only a part is in the slot is coded as that part */
+		/* a sparse vector of which only a part is in the slot is coded as that part */
 		scale = PipeannIsSparse(view->meta.layout.storage) ? value->norm :
 			PipeannNorm(x, pq->dim);
 		scale = Max(scale, PIPEANN_LEAST_NORM);
@@ -234,7 +234,7 @@ IsCodeOf(const PipeannCheck *check, const Value *value, const float *x,
 	return true;
 }
 
-/* The payload of a code's page, or NULL if that does not exist. */
+/* The payload of a code's page, or NULL if the page does not exist. */
 static const uint8 *
 PageOfCode(PipeannCheck *check, uint32 id)
 {
@@ -328,8 +328,8 @@ StorageProblem(const PipeannCheck *check, const PipeannSlot *slot,
 }
 
 /*
- * A node that is being inserted, or that a crash or an error left, may lack
- * its code. A stable node may not.
+ * A node that is being inserted, or whose insert a crash or an error ended,
+ * may lack its code. A stable node may not.
  */
 static const char *
 VectorProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
@@ -359,10 +359,10 @@ typedef const char *(*Problem) (PipeannCheck *check, uint32 id,
 								const PipeannSlot *slot);
 
 /*
- * Errors if a node has a problem, and still has it when it is looked at again. VACUUM
- * repairs lists before it frees the nodes that they lead to, a slot of a chain may
- * have been given to another chain since the node was read, and a code in memory may
- * be about to follow its page.
+ * Errors if a node has a problem, and still has it when it is read again:
+ * VACUUM may have repaired its list before freeing the nodes to which it led,
+ * a slot of a chain may have moved to another chain since the node was read,
+ * and a code in memory may not have followed its page yet.
  */
 static void
 CheckNodeFor(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
@@ -406,7 +406,7 @@ IsNodeNow(PipeannCheck *check, uint32 id)
 	return is_node;
 }
 
-/* Each slot by itself: flags, counts, TIDs, links, vector. */
+/* Checks of each slot by itself: flags, counts, TIDs, links, vector. */
 
 #define KNOWN_FLAGS \
 	(PIPEANN_SLOT_USED | PIPEANN_SLOT_EXT | PIPEANN_SLOT_OUT_OF_LINE | \
@@ -495,9 +495,9 @@ CheckSlot(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	MemoryContextReset(check->scratch);
 }
 
-/* Codebook and entry graph. */
+/* Checks of the codebook and the entry graph. */
 
-/* Whether what begins at a page of a kind is what memory has. */
+/* Whether the pages of a kind, from the first on, have what memory has. */
 static bool
 IsOnPages(const PipeannIndexView *view, PipeannKind kind, uint32 first,
 		  const void *memory, Size bytes)
@@ -564,9 +564,8 @@ FindNoNode(PipeannCheck *check)
 }
 
 /*
- * Loading the cache has checked that ids are in range. VACUUM
- * may be replacing ids and freeing the former nodes, so an apparent error is
- * looked at again.
+ * Loading the cache has checked that ids are in range. VACUUM may be replacing
+ * ids and freeing the former nodes, so an apparent error is checked again.
  */
 static void
 CheckEntryGraph(PipeannCheck *check)
@@ -595,7 +594,7 @@ CheckEntryGraph(PipeannCheck *check)
 
 /*
  * What is wrong with a node's list, or NULL. A dead node's list may lead to
- * slots that VACUUM has freed: VACUUM is yet to free the node.
+ * slots that VACUUM has freed, as it will free the node, too.
  */
 static const char *
 ListProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
@@ -626,7 +625,7 @@ CheckList(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 
 PG_FUNCTION_INFO_V1(pipeann_check);
 
-/* Lock the table before the index, as everybody does. */
+/* Lock the table before the index, the usual order. */
 static void
 OpenRelations(PipeannCheck *check, Oid relid)
 {
@@ -696,7 +695,7 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 		UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ShareLock);
 }
 
-/* Run as the table's owner, for the index's expression and predicate. */
+/* Check as the table's owner, as whom the index's expression and predicate have to run. */
 static void
 CheckAsOwner(PipeannCheck *check, bool heapallindexed)
 {
