@@ -1,7 +1,7 @@
 /*
  * rows.c
- *		A node's rows: their overflow slots, their TIDs against each other and against the
- *		table, and what of them its attribute code covers.
+ *		Checks of a node's rows: their overflow slots, their TIDs against each
+ *		other and against the table, and whether its attribute code covers them.
  */
 #include "postgres.h"
 
@@ -46,8 +46,8 @@ ExtProblem(const PipeannLayout *l, const PipeannSlot *ext, bool parts)
 
 /*
  * Walk a chain from slot id on: of rows, or if left > 0 of that many bytes of a
- * vector or row. wrong_length is what to say if it has more or less. The numbers of
- * slots with rows fall from each to the next, unless the chain leads back.
+ * vector or row. wrong_length is the message if it has more or fewer. The numbers
+ * of slots with rows fall from each to the next; a cycle would break that.
  */
 static const char *
 Walk(const PipeannCheck *check, uint32 id, Size left, const char *wrong_length,
@@ -85,8 +85,8 @@ Walk(const PipeannCheck *check, uint32 id, Size left, const char *wrong_length,
 }
 
 /*
- * Walk a node's chain of TIDs, or of its out-of-line vector. Returns NULL, or
- * what is wrong with the chain.
+ * Walk a node's chain of TIDs, or of its out-of-line vector. Returns what is
+ * wrong with the chain, or NULL.
  */
 static const char *
 WalkChain(const PipeannCheck *check, const PipeannSlot *node, bool vector,
@@ -231,9 +231,7 @@ PipeannCheckOutOfLineVector(const PipeannCheck *check, const PipeannSlot *node,
 	return true;
 }
 
-/*
- * The whole of a row that is out of line, or NULL if its chain is being changed.
- */
+/* Read the whole of an out-of-line row, or return NULL if its chain is being changed. */
 static PipeannRow *
 ReadRow(const PipeannCheck *check, const PipeannRow *row)
 {
@@ -283,8 +281,8 @@ OwnChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 /*
  * Errors if an overflow slot is in two chains.
  *
- * A slot that went from one chain to another during a sweep was met in both.
- * That does not happen in every sweep.
+ * A slot that moved from one chain to another during a sweep is seen in both,
+ * but not in every sweep; so sweeps are repeated.
  */
 void
 PipeannCheckOwners(PipeannCheck *check)
@@ -374,8 +372,8 @@ CoverRow(const PipeannRow *row, void *arg)
 }
 
 /*
- * Whether an attribute code covers all rows of a node that our snapshot
- * sees. (One that is just joining the node comes first, and the code then.)
+ * Whether an attribute code covers all rows of a node that our snapshot sees.
+ * (The code is written after a row has joined the node.)
  */
 bool
 PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
@@ -388,18 +386,18 @@ PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 }
 
 /*
- * The index's TIDs against each other and against the table.
+ * Checks of the index's TIDs against each other and against the table.
  *
- * A sweep sorts the TIDs and puts them in a Bloom filter, each with the hashes of its
- * node's vector and of its values. The table's rows that our snapshot sees are looked up
- * there, as amcheck does. (VACUUM cannot remove these rows.) Those that are not in it, and
- * TIDs that are there twice, are looked for by further sweeps.
+ * A sweep sorts the TIDs and puts them in a Bloom filter, each with the hashes of
+ * its node's vector and of its values. The table's rows that our snapshot sees are
+ * looked up there, as amcheck does. (VACUUM cannot remove these rows.) Rows that are
+ * not in it, and TIDs that occur twice, are suspects, which further sweeps look for.
  */
 
-/* The most that these look for. */
+/* The most suspects. */
 #define MAX_SUSPECTS 64
 
-/* What the index has of a row; the filter takes its bytes. */
+/* What the index knows of a row; the filter hashes its bytes. */
 typedef struct Content
 {
 	uint64		tid;			/* block << 16 | offset */
@@ -409,12 +407,12 @@ typedef struct Content
 
 typedef struct Suspect
 {
-	Content		wanted;			/* as the table has it; only the TID if that is twice */
-	uint32		rounded;		/* what else wanted.vector may be */
+	Content		wanted;			/* as in the table; only the TID if that occurs twice */
+	uint32		rounded;		/* another value that wanted.vector may have */
 	bool		in_table;
-	int			count;			/* of times that a sweep found the TID */
-	uint32		first;			/* node in which it did so first */
-	uint32		last;			/* node in which it did so last */
+	int			count;			/* times that a sweep found the TID */
+	uint32		first;			/* node in which it was found first */
+	uint32		last;			/* node in which it was found last */
 	Content		found;			/* there */
 } Suspect;
 
@@ -422,7 +420,7 @@ struct PipeannTidSet
 {
 	Tuplesortstate *sort;		/* TIDs; NULL when suspects are looked for */
 	bloom_filter *filter;		/* of Contents; NULL without heapallindexed */
-	uint32		id;				/* node that the sweep is at */
+	uint32		id;				/* node that the sweep has reached */
 	uint32		hash;			/* of its vector */
 	int			nsuspects;
 	Suspect		suspects[MAX_SUSPECTS];
@@ -443,7 +441,7 @@ AddSuspect(PipeannTidSet *set, Suspect suspect)
 		set->suspects[set->nsuspects++] = suspect;
 }
 
-/* A hash of what values are, compressed or not. */
+/* A hash of values, the same whether they are compressed or not. */
 static uint32
 HashValues(TupleDesc desc, const Datum *values, const bool *isnull)
 {
@@ -484,8 +482,8 @@ HashValuesOf(const PipeannCheck *check, const PipeannRow *row)
 }
 
 /*
- * The hash of a vector as this storage has it. Where zeroes may have lost their sign
- * all of them count as positive; x is changed.
+ * The hash of a vector in this storage. If zeroes may have lost their signs
+ * all count as positive. Changes x.
  */
 static uint32
 HashVector(const PipeannCheck *check, float *x, PipeannStorage storage)
@@ -502,9 +500,9 @@ HashVector(const PipeannCheck *check, float *x, PipeannStorage storage)
 }
 
 /*
- * The hash of a node's vector: of the exact one in the chain of an out-of-line
- * node (if that is being changed, our snapshot sees no row of the node), or
- * the hash that was kept of a rounded one.
+ * The hash of a node's vector: for an out-of-line node, of the exact vector in
+ * its chain (if that is being changed, our snapshot sees no row of the node);
+ * for a rounded one, the hash that was stored with it.
  */
 static uint32
 HashNode(const PipeannCheck *check, const PipeannSlot *slot)
@@ -570,7 +568,7 @@ TakeRows(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 static void
 SuspectTwice(PipeannTidSet *set)
 {
-	uint64		last = 0;		/* is no valid TID */
+	uint64		last = 0;		/* not a valid TID */
 	Datum		tid;
 	bool		isnull;
 
@@ -591,8 +589,8 @@ SuspectTwice(PipeannTidSet *set)
 
 /*
  * The hash of a row's vector, to compare with HashNode(). If rounded is set,
- * that of the vector in half precision, for nodes that kept no hash: the row
- * does not tell which kind its node is.
+ * that of the vector in half precision, for nodes that have no hash stored:
+ * which kind its node is cannot be told from the row.
  */
 static uint32
 HashRow(const PipeannCheck *check, const float *x, bool rounded)
@@ -610,7 +608,7 @@ HashRow(const PipeannCheck *check, const float *x, bool rounded)
 	return HashVector(check, copy, out_of_line ? PIPEANN_FLOAT4 : l->storage);
 }
 
-/* The hash of a table's row's values besides the vector. */
+/* The hash of the values of a table's row, except the vector. */
 static uint32
 HashOthers(const PipeannCheck *check, const Datum *all, const bool *all_null)
 {
@@ -702,9 +700,9 @@ ReportSuspect(const PipeannCheck *check, const Suspect *suspect)
 }
 
 /*
- * A row that the snapshot sees was in the index before the check began, but its TID may
- * have been moved to a slot that the sweep had passed. One that was met twice may be
- * another row's by then. Neither happens in every sweep.
+ * A row that the snapshot sees was in the index before the check began, but
+ * its TID may have moved to a slot that the sweep had passed. A TID that was
+ * found twice may be another row's by then. Neither happens in every sweep.
  */
 static void
 CheckSuspects(PipeannCheck *check)
