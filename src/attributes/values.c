@@ -2,16 +2,16 @@
  * values.c
  *		The codec of values in order: the number of a value by a histogram.
  *
- * A code is a number: 0 for NULL, 1 + p for position p. The column's histogram has n
- * boundaries in order; position 2 * i + 1 is boundary i itself, 2 * i is what is between
- * it and the one before. So a value that is frequent has a code of its own, and a range
- * of values is a range of codes.
+ * A code is a number: 0 for NULL, 1 + p for position p. The column's histogram
+ * has n boundaries in order; position 2 * i + 1 is boundary i itself, 2 * i is
+ * between boundaries i - 1 and i. So a frequent value has a code of its own,
+ * and a range of values is a range of codes.
  *
- * Zeroes are where nothing has been written. Of one byte the number stands 2 higher,
- * and 1 means any value, for a node whose rows differ. Of two bytes the number is
- * written to the base of 255, so that none is 0, and a code means any value if its
- * first byte alone is 0. A reader may see one byte of a change and not the other: when
- * a node comes to mean any value only the first one changes.
+ * A code of zeroes has not been written. In one byte the number is stored plus 2,
+ * and 1 means any value, for a node whose rows differ. In two bytes the number is
+ * written to base 255, so that no byte is 0, and a code means any value if only
+ * its first byte is 0. A reader may see one byte of a change and not the other,
+ * so only the first byte changes when a node's code becomes "any value".
  *
  * Bytes behind these two are a Bloom filter of the numbers of the node's rows. It is
  * there in nodes with one value as well: a reader that sees "any value" but not yet the
@@ -43,9 +43,9 @@
  * Orders of values by operators.
  *
  * A type may have another order and equality than the column's operator class: citext
- * takes the class of text, whose operators tell "A" from "a". So codes are by the B-tree
- * operator class of the type that the column's class is for, and only a condition whose
- * operator is of that family, with the same meaning, uses them.
+ * takes the class of text, whose operators tell "A" from "a". So codes follow the
+ * default B-tree operator class of the type that the column's class is for, and only a
+ * condition whose operator is in that family, with the same meaning, uses them.
  */
 
 StaticAssertDecl(PIPEANN_LESS_STRATEGY - BTLessStrategyNumber ==
@@ -60,7 +60,7 @@ IsOperatorOf(const PipeannOrder *order, Oid operator, int strategy)
 		strategy - PIPEANN_LESS_STRATEGY + BTLessStrategyNumber;
 }
 
-/* The order of the type of an operator class; false if its own equality is another one. */
+/* The order of an operator class's type; false if the class has another equality. */
 static bool
 OrderOfClass(Oid family, Oid type, PipeannOrder *order)
 {
@@ -79,11 +79,11 @@ OrderOfClass(Oid family, Oid type, PipeannOrder *order)
  * The histograms of the codec of values: boundaries between them.
  *
  * A histogram is the number of boundaries, the place of each, and the boundaries
- * themselves, as values of the column's type. It is read where it is, in memory that
+ * themselves, as values of the column's type. It is read in place, in memory that
  * was loaded from pages: nothing in it is relied on before it is checked.
  */
 
-/* Numbers of codes, by their bytes. */
+/* The largest number of a code of one byte, and of two. */
 #define MOST_NARROW 253
 #define MOST_WIDE (255 * 255 - 1)
 
@@ -114,7 +114,7 @@ HistogramLength(const PipeannAttributes *a, const PipeannAttribute *attribute)
 	return n;
 }
 
-/* Bytes of a value of variable length, 0 if it is not a plain one. */
+/* Bytes of a value of variable length, 0 if it is not a plain varlena. */
 static Size
 VariableSize(int16 length, const char *at, Size left)
 {
@@ -146,12 +146,12 @@ HistogramBoundary(const PipeannAttributes *a,
 
 /* ---------- training ---------- */
 
-/* Values that are no more than this have a byte. */
+/* A column with at most this many different values has a code of one byte. */
 #define MOST_NARROW_VALUES 60
 
 /*
- * Where the rows of this share of nodes differ, bytes are added in which each value has
- * BITS_OF_VALUE bits.
+ * If the rows of this share of nodes differ, bytes are added for a Bloom
+ * filter with BITS_OF_VALUE bits for each value.
  */
 #define MANY_MIXED 0.05
 #define BITS_OF_VALUE 10
@@ -183,9 +183,9 @@ PutValue(const PipeannAttribute *attribute, char *histogram, Size *place,
 }
 
 /*
- * Choose `most` boundaries at even distances of the sorted samples. A value that is
- * there more often than that is chosen more than once, and so is a boundary in any
- * case. False if the histogram has no room for them.
+ * Choose `most` boundaries at even distances of the sorted samples. A value
+ * more frequent than that distance is chosen more than once, and so is surely
+ * a boundary. False if the histogram has no room for them.
  */
 static bool
 WriteBoundaries(PipeannAttribute *attribute, const Datum *values, uint32 all,
@@ -232,7 +232,7 @@ HistogramTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 		most /= 2;
 }
 
-/* The codec's width and train. */
+/* The codec's functions to choose the width and to train. */
 static int
 HistogramWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
 {
@@ -256,21 +256,21 @@ HistogramWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
 
 /* ---------- codes ---------- */
 
-#define FIRST_NARROW 2			/* the number 0, of one byte */
+#define FIRST_NARROW 2			/* the number 0, in one byte */
 #define WIDE_BASE 255
-#define NO_CODE 0x100			/* the code of two bytes of no number */
+#define NO_CODE 0x100			/* a two-byte code that no number has */
 
 /* Bits of a number in the Bloom filter. */
 #define HASHES 4
 
-/* Codes from 1 to this one mean any value; 0 is what was not written. */
+/* Codes from 1 to this one mean any value; 0 means not written. */
 static uint32
 MostMixed(const PipeannAttribute *attribute)
 {
 	return attribute->width == 1 ? 1 : 0xFF;
 }
 
-/* Of two bytes the first one is the higher. */
+/* The code of a number; the first of two bytes is the higher one. */
 static uint32
 CodeOf(const PipeannAttribute *attribute, uint32 number)
 {
@@ -292,14 +292,14 @@ PutCode(const PipeannAttribute *attribute, uint32 value, uint8 *code)
 	*code = (uint8) value;
 }
 
-/* The bytes behind. */
+/* The number of bytes behind, for the Bloom filter. */
 static int
 SetBytes(const PipeannAttribute *attribute)
 {
 	return Max(attribute->width - 2, 0);
 }
 
-/* Set the bits of a number in set[SetBytes()], where others stay. */
+/* Set the bits of a number in set[SetBytes()], besides those set already. */
 static void
 AddBits(const PipeannAttribute *attribute, uint32 number, uint8 *set)
 {
@@ -349,7 +349,7 @@ Encode(const PipeannAttributes *a, PipeannAttribute *attribute, Datum value,
 	AddBits(attribute, number, code + 2);
 }
 
-/* Have it mean any value: of two bytes the second one stays, unless it is 0. */
+/* Make a code mean any value: the second of two bytes stays, unless it is 0. */
 static void
 MakeMixed(const PipeannAttribute *attribute, uint8 *code)
 {
@@ -400,8 +400,8 @@ typedef struct Numbers
 } Numbers;
 
 /*
- * Whether codes tell about a condition with arguments, which may be of another type
- * than the column; if so, what compares these.
+ * Whether codes can decide a condition with arguments, which may be of another
+ * type than the column; sets the function that compares these.
  */
 static bool
 FindComparison(const PipeannAttributes *a, const PipeannAttribute *attribute,
@@ -452,7 +452,7 @@ DefaultIsC(void)
 	return result;
 }
 
-/* Whether values that the codes have in order are in that of the column. */
+/* Whether the order of codes is the column's order. */
 static bool
 IsInOrder(const PipeannAttribute *attribute)
 {
@@ -463,8 +463,8 @@ IsInOrder(const PipeannAttribute *attribute)
 }
 
 /*
- * Numbers of boundaries are even, and have one value; others have all between two
- * boundaries, so that the argument's own number may be on either side.
+ * Boundaries have even numbers, and each is one value; other numbers stand for all
+ * values between two boundaries, so the argument's own number may be on either side.
  */
 static Numbers
 NumbersBy(const PipeannAttribute *attribute, int strategy, uint32 number)
@@ -494,8 +494,8 @@ NumbersBy(const PipeannAttribute *attribute, int strategy, uint32 number)
 }
 
 /*
- * Set numbers[] to those with which a value may meet a condition: as many ranges, which
- * are returned, as it has arguments, or one.
+ * Set numbers[] to the ranges of numbers with which a value may meet a
+ * condition: one, or one for each argument. Returns how many.
  */
 static int
 NumbersOf(const PipeannAttributes *a, const PipeannAttribute *attribute,
@@ -530,7 +530,7 @@ AddCodes(uint8 *bits, uint32 from, uint32 to)
 	}
 }
 
-/* The set of codes that pass all conditions. Where nothing was written is no row. */
+/* The set of codes that pass all conditions. Where no code was written there is no row. */
 static void
 FillSet(const PipeannAttributes *a, const PipeannAttribute *attribute,
 		const PipeannCondition *conditions, int n, PipeannCodeColumn *column)
@@ -567,7 +567,7 @@ FillSet(const PipeannAttributes *a, const PipeannAttribute *attribute,
 	}
 }
 
-/* Of nodes with several values those pass that may have one that a condition names. */
+/* Let nodes with several values pass if they may have one that a condition names. */
 static void
 PassMixed(const PipeannAttributes *a, const PipeannAttribute *attribute,
 		  const PipeannCondition *condition, PipeannCodeFilter *filter)
@@ -583,7 +583,7 @@ PassMixed(const PipeannAttributes *a, const PipeannAttribute *attribute,
 		(!is_null && (key->sk_strategy != PIPEANN_EQUAL_STRATEGY ||
 					  !FindComparison(a, attribute, key, &compare))))
 		return;
-	/* nodes with one value, of which the ordered code tells */
+	/* nodes with one value pass by their ordered code */
 	column = PipeannAddTest(filter, attribute, 0);
 	memset(column->first, 0xFF, sizeof(column->first));
 	column->first[0] &= ~1;
@@ -604,7 +604,7 @@ static void
 Pass(const PipeannAttributes *a, PipeannAttribute *attribute,
 	 const PipeannCondition *conditions, int n, PipeannCodeFilter *filter)
 {
-	int			most = 1;		/* arguments that a condition has */
+	int			most = 1;		/* the most arguments of a condition */
 	PipeannCodeColumn *column;
 
 	if (filter->n == PIPEANN_MAX_CODE_COLUMNS)
@@ -617,7 +617,7 @@ Pass(const PipeannAttributes *a, PipeannAttribute *attribute,
 	{
 		Numbers		all = {.from = 0,.to = MOST_WIDE};
 
-		/* each condition is met by one range */
+		/* each condition has one range, so all together have their intersection */
 		for (int i = 0; i < n; i++)
 		{
 			Numbers		one;
