@@ -14,17 +14,17 @@
 #include "distance/distance.h"
 
 /*
- * Bounds of the automatic code size, in bytes: beyond the middle one a byte stands for four
- * dimensions, beyond the last one for eight (docs/decisions.md, "Bytes of a code").
+ * Bounds of the automatic code size, in bytes. A byte stands for two dimensions, beyond the
+ * middle bound for four, and beyond the last for eight (docs/decisions.md, "Bytes of a code").
  */
 #define MIN_AUTO_BYTES 16
 #define MIDDLE_AUTO_BYTES 96
 #define MAX_AUTO_BYTES 192
 
 /*
- * Vectors that are encoded subvector by subvector: enough of them that the
- * centroids are brought to the first-level cache for many, and no more than
- * fit the second-level one.
+ * Vectors encoded together, subvector by subvector: enough of them to make it
+ * pay that the centroids are loaded into the first-level cache, and no more
+ * than fit in the second-level cache.
  */
 #define ENCODE_BLOCK 32
 
@@ -40,13 +40,13 @@ ReverseBits(int value, int bits)
 }
 
 /*
- * A quantiser of vectors of this storage without centroids, in memory of the present
- * context. How vectors are cut depends on dim and nsubvectors alone, so only the centroids
- * are stored. Runs are cut at multiples of dim / nsubvectors, so their lengths differ by
- * one at most. Byte j of a code belongs to run number j in bit-reversed order (of the
- * numbers below nsubvectors): the first two bytes are from the two halves of the vector,
- * the first four from its quarters, and so on. Indexes on disk depend on this function:
- * never change its result.
+ * A quantiser of vectors of this storage without centroids, in CurrentMemoryContext.
+ * How vectors are cut depends on dim and nsubvectors alone, so only the centroids
+ * are stored. Subvectors are cut at multiples of dim / nsubvectors, so their lengths
+ * differ by one at most. Byte j of a code belongs to the j-th subvector in
+ * bit-reversed order (of the numbers below nsubvectors): the first two bytes are
+ * from the two halves of the vector, the first four from its quarters, and so on.
+ * Indexes on disk depend on this function: never change its result.
  */
 PipeannPq
 PipeannPqNew(PipeannStorage storage, int dim, int nsubvectors)
@@ -82,9 +82,9 @@ PipeannPqNew(PipeannStorage storage, int dim, int nsubvectors)
 /*
  * The bytes of a code for pq_bytes = 0.
  *
- * Half a byte for each dimension, of wide vectors a fourth of one, and of very wide ones an
- * eighth; as a multiple of 8 and within bounds. Bits are taken as they are, and of sparse
- * vectors' projections, which are gone through, an eighth.
+ * Half a byte for each dimension, for wide vectors a fourth, and for very wide ones
+ * an eighth; as a multiple of 8 and within bounds. Bits are taken as they are, and
+ * sparse vectors' projections, which code scans go through, get an eighth.
  */
 int
 PipeannPqAutoBytes(PipeannStorage storage, int dim)
@@ -102,7 +102,7 @@ PipeannPqAutoBytes(PipeannStorage storage, int dim)
 	return Min(bytes, dim);
 }
 
-/* A vector's bits, each subvector's in a byte from the highest one on. */
+/* Pack a vector's bits, each subvector's into a byte, from the highest bit on. */
 static void
 PackSubvectors(const PipeannPq *pq, const float *x, uint8 *code)
 {
@@ -118,7 +118,7 @@ PackSubvectors(const PipeannPq *pq, const float *x, uint8 *code)
 
 /*
  * Encode x[n][dim], to codes + i * code_stride, and set errors[n]: the squared distance
- * of each code from its vector. Takes less time than one by one, from two vectors on.
+ * of each code from its vector. Faster than one by one for two vectors or more.
  */
 void
 PipeannPqEncodeMany(const PipeannPq *pq, const float *x, int n, uint8 *codes,
@@ -160,8 +160,8 @@ PipeannPqByCode(const PipeannPq *pq, float *by_code)
 }
 
 /*
- * Decode a code into x[dim]: a cache line for each subvector, not for each element. Of
- * the usual lengths copies are short enough for many cache misses to be under way.
+ * Decode a code into x[dim]: this reads a cache line for each subvector, not for each
+ * element. Copies of the usual lengths are short enough for many cache misses to overlap.
  */
 void
 PipeannPqDecodeFrom(const PipeannPq *pq, const float *by_code,
@@ -198,16 +198,16 @@ PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)
 	}
 }
 
-/* The Jaccard distance that a table is made for. */
+/* The Jaccard distance near which a table is exact. */
 #define JACCARD_NEAR 0.5f
 
 /*
- * A table of a wide vector takes the time in which its centroids are read: 1.6 MB of 1,536
- * dimensions, which do not stay in a cache between queries.
+ * Computing the table of a wide vector takes as long as reading the centroids:
+ * 1.6 MB for 1,536 dimensions, which do not stay in a CPU cache between queries.
  */
 #define HALVES_FROM 512
 
-/* Whether memory is to be had for centroids in half precision, for PipeannPqTable(). */
+/* Whether PipeannPqTable() uses centroids in half precision, for which memory is needed. */
 bool
 PipeannPqHasHalves(PipeannMetric metric, int dim)
 {
@@ -215,12 +215,12 @@ PipeannPqHasHalves(PipeannMetric metric, int dim)
 		(metric == PIPEANN_L2 || metric == PIPEANN_COSINE);
 }
 
-/* Of a subvector's variance; codes lose a tenth of it, and more. */
+/* Rounding may lose this part of a subvector's variance; codes lose a tenth of it or more. */
 #define MOST_ROUNDING 1e-5
 
 /*
- * Round all centroids to halves[dim * 256]. False if that loses more than very little of
- * what tells the centroids of a subvector apart.
+ * Round all centroids to halves[dim * 256]. False if that loses too much of
+ * what distinguishes a subvector's centroids.
  */
 bool
 PipeannPqHalves(const PipeannPq *pq, uint16 *halves)
@@ -255,9 +255,9 @@ PipeannPqHalves(const PipeannPq *pq, uint16 *halves)
 }
 
 /*
- * Compute the table of query q[dim], table[nsubvectors][256], by which PipeannPqScan() adds
- * up order keys (search/search.h) of q and codes. For cosine q, and what codes stand for,
- * must be normalised; it is that of L2. Of bits it is the query's code.
+ * Compute the table of query q[dim], table[nsubvectors][256], from which PipeannPqScan() adds
+ * up order keys (search/search.h) of q and codes. For cosine, the table of which is that of L2,
+ * q and the encoded vectors must be normalised. The table of bits is the query's code.
  */
 void
 PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
@@ -296,11 +296,11 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 			float		common[PIPEANN_CENTROIDS];
 
 			/*
-			 * Jaccard distance is (missing + extra) / (ones of q + extra), with the
-			 * ones of q that x does not have, and those that only x has. It is no sum
-			 * over subvectors; near a distance of J it grows by the first as by 1, by
-			 * the second as by 1 - J. row: squared distances. With a subvector's inner
-			 * products, missing is the query's ones less these.
+			 * Jaccard distance is (missing + extra) / (ones of q + extra), where missing
+			 * are the ones of q that x lacks, and extra those that only x has. It is no sum
+			 * over subvectors, but near a distance of J it grows with missing in proportion
+			 * to 1, and with extra to 1 - J. row has squared distances. By a subvector's
+			 * inner products, missing is the query's ones less these.
 			 */
 			PipeannKernel->centroid_dot(part, pq->centroids + pq->offset[j],
 										pq->len[j], common);
@@ -314,8 +314,8 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 }
 
 /*
- * What rounding an element of a centroid to half precision moves it by: this part of it, or
- * this much where it is subnormal.
+ * By how much rounding to half precision moves an element of a centroid: by
+ * this part of it, or if it is subnormal by this much.
  */
 #define HALF_ERROR (1.0 / 2048)
 #define SUBNORMAL_ERROR (1.0 / (1 << 25))
@@ -324,8 +324,8 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 #define LANES 16
 
 /*
- * What a row of a table may have for the centroid nearest to x[len], if the least in it is
- * `least`: both may have moved by rounding. Infinity if the row does not tell.
+ * The most that a row of a table may have for the centroid nearest to x[len], if the row's
+ * least number is `least`: rounding may have moved both. Infinity if the row cannot decide.
  */
 static float
 MostInRow(const PipeannPq *pq, const float *x, int len, float least)
@@ -337,7 +337,7 @@ MostInRow(const PipeannPq *pq, const float *x, int len, float least)
 		square += (double) x[d] * x[d];
 	if (pq->halves != NULL)
 		most += 4 * (HALF_ERROR * (sqrt(square) + most) + SUBNORMAL_ERROR * sqrt(len));
-	/* sums of squares in single precision, which may be subnormal, too */
+	/* allow for errors of sums of squares in single precision, which may be subnormal, too */
 	return (float) ((1 + (len + 4) * FLT_EPSILON) * most * most + 2 * len * FLT_MIN * FLT_EPSILON);
 }
 
@@ -354,7 +354,7 @@ FindInRow(const float *row, const float *lanes, float most, uint8 *found)
 	return n;
 }
 
-/* The nearest to x of subvector j's centroids among[n]; sets its squared distance. */
+/* The nearest to x of subvector j's centroids numbered among[n]; sets its squared distance. */
 static uint8
 NearestAmong(const PipeannPq *pq, int j, const float *x, const uint8 *among, int n,
 			 float *distance)
@@ -383,9 +383,9 @@ NearestAmong(const PipeannPq *pq, int j, const float *x, const uint8 *among, int
 }
 
 /*
- * Encode x[dim], of which there is a table by PIPEANN_L2 or PIPEANN_COSINE, into
- * code[nsubvectors]; returns the squared distance of both, as nearly as the table tells. The
- * code is that of PipeannPqEncode(): where rounding leaves several centroids they are looked at.
+ * Encode x[dim], whose table for PIPEANN_L2 or PIPEANN_COSINE is given, into code[nsubvectors];
+ * returns the squared distance of both, as exactly as the table allows. The code is that of
+ * PipeannPqEncode(): where rounding leaves several centroids in question these are compared.
  */
 float
 PipeannPqEncodeByTable(const PipeannPq *pq, const float *x, const float *table,
@@ -432,15 +432,15 @@ PipeannPqEncodeByTable(const PipeannPq *pq, const float *x, const float *table,
 #define MAX_ITERATIONS 12
 
 /*
- * With this many dimensions training takes as long as the whole graph. Such vectors
- * have two iterations on one of PART samples, two on twice as many, and so on, and one on
- * all: the codes err by 1 % more than by twelve on all, in a fifth of the time.
+ * With this many dimensions training would take as long as building the graph. So such vectors
+ * get two iterations on one of PART samples, two on twice as many, and so on, and one on all:
+ * codes err by 1 % more than after twelve iterations on all, in a fifth of the time.
  */
 #define WIDE_DIM 512
 #define PART 4
 #define PART_ITERATIONS 2
 
-/* Stop when an iteration lowers the error by less than this part. */
+/* Stop when an iteration reduces the error by less than this part. */
 #define MIN_IMPROVEMENT 0.002
 
 /* Samples for seeding, in blocks of 256; seeding is sequential work. */
@@ -453,7 +453,7 @@ PipeannPqEncodeByTable(const PipeannPq *pq, const float *x, const float *table,
 typedef struct Clustering
 {
 	uint32		n;				/* samples */
-	uint32		stride;			/* of these, so that the first are evenly spaced */
+	uint32		stride;			/* of samples, so that the first are evenly spaced */
 	int			len;			/* dimensions of the subvector */
 	float	   *samples;		/* [n][len] */
 	float	   *distance;		/* [n] squared, to the nearest centroid */
@@ -475,10 +475,10 @@ PutSample(const Clustering *c, float *block, int k, uint32 sample)
 }
 
 /*
- * Choose samples for seeding, a random one from each of as many equal parts of
- * them, so that none comes twice. They are stored like centroids, so that one
- * kernel call measures the distances from a seed to a block of 256. Returns
- * the number of blocks.
+ * Choose samples for seeding, a random one from each of equal parts of the
+ * samples, so that none is chosen twice. They are stored like centroids, so
+ * that one kernel call measures the distances from a seed to a block of 256.
+ * Returns the number of blocks.
  */
 static int
 ChooseSeeds(Clustering *c)
@@ -500,8 +500,8 @@ ChooseSeeds(Clustering *c)
 }
 
 /*
- * Lower nearest[], the seeds' distances to the nearest centroid, by those to
- * x, the newest centroid. Returns the sum of nearest[].
+ * Update nearest[], the seeds' distances to the nearest centroid, with those
+ * to x, the newest centroid. Returns the sum of nearest[].
  */
 static double
 LowerSeedDistances(Clustering *c, const float *x, int nblocks, float *nearest)
@@ -628,7 +628,7 @@ Iterate(Clustering *c, int most)
 	}
 }
 
-/* Cluster one subvector, whose samples were gathered. */
+/* Cluster one subvector, after its samples were gathered. */
 static void
 ClusterSubvector(Clustering *c)
 {
@@ -688,8 +688,8 @@ TrainSubvector(const PipeannPq *layout, int subvector, const float *samples,
 	c.sum = PipeannAlloc(mul_size(sizeof(double) * PIPEANN_CENTROIDS, c.len));
 	c.seeds = PipeannAlloc(mul_size(row, MAX_SEED_BLOCKS * PIPEANN_CENTROIDS));
 	/*
-	 * copy a subvector's dimensions out of the samples: every stride-th, then those that
-	 * follow these, and so on
+	 * copy a subvector's dimensions from the samples: every stride-th, then
+	 * the ones after these, and so on
 	 */
 	run = c.n / c.stride;
 	for (uint32 i = 0; i < c.n; i++)
@@ -702,7 +702,7 @@ TrainSubvector(const PipeannPq *layout, int subvector, const float *samples,
 			CHECK_FOR_INTERRUPTS();
 	}
 
-	/* too few samples to cluster: each is a centroid, in turn */
+	/* too few samples to cluster: use them in turn as centroids */
 	if (n <= PIPEANN_CENTROIDS)
 		for (int k = 0; k < PIPEANN_CENTROIDS; k++)
 			PutSample(&c, c.centroids, k, k % n);
@@ -715,7 +715,7 @@ TrainSubvector(const PipeannPq *layout, int subvector, const float *samples,
 	pfree(c.samples);
 }
 
-/* Centroids of a layout of bits: all patterns of a subvector's. */
+/* Centroids of a layout of bits: all bit patterns of a subvector. */
 void
 PipeannPqPatterns(const PipeannPq *layout, float *centroids)
 {
