@@ -1,7 +1,7 @@
 /*
  * slot.h
- *		A node's slot in a graph page, and which block that is. Needs no server, so that search/ can be
- *		tested without one; the rest of the format is in storage.h.
+ *		A node's slot in a graph page, and which block the page is. Needs no server, so
+ *		that search/ can be tested without one; the rest of the format is in storage.h.
  */
 #ifndef PIPEANN_SLOT_H
 #define PIPEANN_SLOT_H
@@ -55,14 +55,14 @@ typedef struct PipeannSlot
 #define PIPEANN_SLOT_HEADER offsetof(PipeannSlot, neighbors)
 
 /*
- * What a node in half precision (float2), or quantised (sq12 to sq14), knows of its
- * vector before rounding, so that rows come in the order of their own vectors. error bounds the
- * Euclidean distance between vector and slot, and the error of the vector's
- * products in single precision; it is the upper half of a float, rounded up. 0
- * means that it is not known: the node is out of line, or has an element beyond
- * half precision. Then the slot's vector is
- * taken for the node's. The hash tells apart vectors that are equal when
- * rounded.
+ * What a node in half precision (float2), or quantised (sq12 to sq14), stores
+ * about its vector before rounding, so that rows come in the order of their
+ * own vectors. error bounds the Euclidean distance between that vector and the
+ * slot's, plus the error of the vector's products in single precision; it is
+ * the upper half of a float, rounded up. 0 means that it is not known: the
+ * node is out of line, or has an element beyond half precision. Then the
+ * slot's vector counts as the node's. The hash tells apart vectors that are
+ * equal when rounded.
  */
 typedef struct PipeannRounding
 {
@@ -78,8 +78,8 @@ typedef struct PipeannRounding
 #define PIPEANN_ARITHMETIC_ERROR(dim) ((16 + sqrt((double) (dim))) / (1 << 23))
 
 /*
- * Offsets and sizes of a slot; computed from the options, kept in the
- * metapage.
+ * Offsets and sizes of slots and stripes; computed from the options, stored in
+ * the metapage.
  */
 typedef struct PipeannLayout
 {
@@ -94,17 +94,17 @@ typedef struct PipeannLayout
 	uint8		type;			/* PipeannType */
 	uint8		metric;			/* PipeannMetric */
 	uint8		attr_bytes;		/* bytes of attribute codes, behind a code */
-	uint16		row_bytes;		/* wanted for rows with values; 0: rows have
-								 * none */
+	uint16		row_bytes;		/* room wanted for rows with values; 0: rows
+								 * have none */
 	uint32		slot_size;
 	uint32		tids_offset;
 	uint32		vector_offset;
 	uint16		stripe_pages;	/* graph pages of a stripe */
-	uint16		stripe_codes;	/* code pages of it */
+	uint16		stripe_codes;	/* code pages of a stripe */
 	uint32		codes_per_page;
 } PipeannLayout;
 
-/* Whether vectors are stored with less than they had. */
+/* Whether vectors are stored with less precision than they had. */
 static inline bool
 PipeannIsRounded(const PipeannLayout *l)
 {
@@ -126,8 +126,8 @@ PipeannIdSlot(const PipeannLayout *l, uint32 id)
 }
 
 /*
- * nodes is the contiguous payload of a graph page: of a single block the
- * page's own, of several blocks the result of PipeannUnpackNode().
+ * nodes is the contiguous payload of a graph page: that of its single block,
+ * or those of several blocks, moved together.
  */
 static inline PipeannSlot *
 PipeannSlotAt(const PipeannLayout *l, const char *nodes, uint32 slot)
@@ -136,13 +136,13 @@ PipeannSlotAt(const PipeannLayout *l, const char *nodes, uint32 slot)
 }
 
 /*
- * Rows stand one after the other in a slot. All reading and writing of them
- * goes through the functions below and those of storage.h (rows.c).
+ * Rows are stored one after the other in a slot. All reading and writing of
+ * them goes through the functions below and those of storage.h (rows.c).
  *
  * A row is its TID and, in an index with included columns, their values: then
  * it is an index tuple (access/itup.h), not aligned, with an even number of
- * bytes. One that is longer than the rows' part of a node's slot stands in
- * overflow slots, and only a PipeannRowOutOfLine in its place.
+ * bytes. A row that is longer than the part for rows of a node's slot is in
+ * overflow slots, with a PipeannRowOutOfLine in its place.
  */
 typedef struct PipeannRow
 {
@@ -161,7 +161,7 @@ typedef struct PipeannRowOutOfLine
 								 * are not aligned */
 } PipeannRowOutOfLine;
 
-/* Rows as they stand in memory, one after the other. */
+/* Rows in memory, one after the other. */
 typedef struct PipeannRowList
 {
 	PipeannRow *rows;
@@ -191,7 +191,7 @@ PipeannInlineBytes(const PipeannLayout *l)
 		l->vector_offset - l->tids_offset;
 }
 
-/* Whether a row does not fit the slot of a node, and has to be out of line. */
+/* Whether a row does not fit in the slot of a node, and has to be out of line. */
 static inline bool
 PipeannRowIsLong(const PipeannLayout *l, const PipeannRow *row)
 {
@@ -205,7 +205,7 @@ PipeannRowIsOutOfLine(const PipeannLayout *l, const PipeannRow *row)
 	return l->row_bytes > 0 && (row->info & PIPEANN_ROW_OUT_OF_LINE) != 0;
 }
 
-/* What stands in the place of a row that is out of line. */
+/* What takes the place of a row that is out of line. */
 static inline PipeannRowOutOfLine
 PipeannRowSetOutOfLine(const PipeannRow *row, uint32 first)
 {
@@ -226,7 +226,7 @@ PipeannRowFirstPart(const PipeannRow *row)
 	return (uint32) out_of_line->first[0] << 16 | out_of_line->first[1];
 }
 
-/* Bytes of a row, wherever it stands. */
+/* Bytes of a row, wherever it is stored. */
 static inline uint32
 PipeannRowLength(const PipeannLayout *l, const PipeannRow *row)
 {
@@ -277,7 +277,7 @@ PipeannMostOutOfLine(const PipeannLayout *l)
 		PipeannVectorBytes(PIPEANN_SPARSE1000, l->dim) : l->dim * sizeof(float);
 }
 
-/* Those of a node's. */
+/* The bytes that a node's out-of-line vector has in its chain. */
 static inline Size
 PipeannOutOfLineBytes(const PipeannLayout *l, const PipeannSlot *slot)
 {
@@ -287,8 +287,8 @@ PipeannOutOfLineBytes(const PipeannLayout *l, const PipeannSlot *slot)
 }
 
 /*
- * Whether a node's code is made for others. That of a long sparse one is of its largest
- * elements.
+ * Whether a node's code errs much, as the codebook was made for other vectors.
+ * A long sparse vector is coded well, by its largest elements.
  */
 static inline bool
 PipeannIsPoorlyCoded(const PipeannLayout *l, const PipeannSlot *slot)
@@ -379,12 +379,12 @@ PipeannSlotRows(const PipeannLayout *l, const PipeannSlot *slot)
 #include "storage/block.h"
 #endif
 
-/* The most runs that are and have been. */
+/* The most runs, current and former, that an index has. */
 #define PIPEANN_RUNS 3
 
 /*
- * The runs, in the order in which they were made and stand in the file. A run is put
- * behind all pages that there are: a page has the same block as long as the index has it.
+ * The runs, in the order in which they were made and are in the file. A new run goes
+ * behind all existing pages: a page has the same block as long as the index has it.
  */
 typedef struct PipeannPlaces
 {
@@ -471,7 +471,7 @@ typedef struct PipeannBounds
 	int			dim;
 	float		arithmetic;		/* relative error of a distance */
 	float		query_norm;		/* for inner products */
-	bool		orthogonal;		/* errors are, to their vectors */
+	bool		orthogonal;		/* errors are orthogonal to their vectors */
 } PipeannBounds;
 
 extern void PipeannBoundsInit(PipeannBounds *bounds,
