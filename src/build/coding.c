@@ -13,8 +13,8 @@
 #include "utils/rel.h"
 
 /*
- * Samples to train on: a hundred for each of 256 centroids, fewer if
- * maintenance_work_mem does not hold them, but at least sixteen.
+ * Samples to train on: a hundred for each of 256 centroids, fewer if they do
+ * not fit in maintenance_work_mem, but at least sixteen.
  */
 #define MAX_SAMPLES (100 * PIPEANN_CENTROIDS)
 #define MIN_SAMPLES (16 * PIPEANN_CENTROIDS)
@@ -29,8 +29,8 @@
 #define SEED UINT64CONST(0x70697065616e6e)
 
 /*
- * Begin a generation, in a layout that may be another than that of the metapage. Its
- * pages are logged one by one unless the caller says otherwise.
+ * Begin a generation, in a layout that may differ from the metapage's. Its
+ * pages are WAL-logged one by one unless the caller clears that.
  */
 void
 PipeannCodingBegin(PipeannCoding *k, Relation index, const PipeannMeta *meta,
@@ -86,7 +86,7 @@ PipeannChooseWidths(Relation index, const PipeannNodes *nodes,
 														 SampledNodes(nodes), widths));
 }
 
-/* Put those of ids first .. first + n - 1 in a code page; nothing if a is NULL. */
+/* Put the attribute codes of ids first .. first + n - 1 in a code page; nothing if a is NULL. */
 static void
 EncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
 						const PipeannNodes *nodes, uint32 first, int n,
@@ -131,8 +131,8 @@ CodingVector(const PipeannVectors *v, uint32 node, float *x)
 }
 
 /*
- * The number of training samples for this many vectors, by maintenance_work_mem; fewer of
- * very wide ones, as they are all in memory.
+ * The number of training samples for this many vectors, by maintenance_work_mem;
+ * fewer for very wide ones, as all samples are in memory.
  */
 uint32
 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes)
@@ -166,7 +166,7 @@ TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 		Size		size = mul_size(dim, sizeof(float));
 		float	   *row = palloc(size);
 
-		/* those set aside, evenly spaced, go to the end */
+		/* samples set aside, evenly spaced, go to the end */
 		for (uint32 i = 0; i < aside; i++)
 		{
 			float	   *from = x + (Size) ((uint64) i * n / aside) * dim;
@@ -198,8 +198,8 @@ TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 }
 
 /*
- * Histograms of attribute codes, if the index has such: all members get those that the
- * leader makes of n samples of rows.
+ * Histograms of attribute codes, if the index has these codes: the leader
+ * makes them from n samples of rows, and all members get them.
  */
 static void
 TrainHistograms(PipeannTeam *team, PipeannCoding *k, PipeannRowAt row_at,
@@ -234,7 +234,7 @@ PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
 					 const PipeannNodes *nodes)
 {
 	const PipeannVectors *v = &nodes->vectors;
-	/* there is nothing to train of bits */
+	/* bits need no training */
 	uint32		n = k->pq.bits ? 1 : PipeannCodingSamples(&k->layout, v->n);
 	float	   *samples = PipeannTeamArray(team, float, mul_size(n, v->dim));
 
@@ -273,9 +273,9 @@ PipeannCodebookWrite(const PipeannCoding *k)
 #define CODE_BATCH 2048
 
 /*
- * Fill a code page with the codes of ids first .. first + n - 1. Nodes are encoded in
- * blocks; places without a node have the codes of others in between, and are made
- * zeroes after it.
+ * Fill a code page with the codes of ids first .. first + n - 1. Nodes are
+ * encoded in blocks; places without a node get codes of others meanwhile, and
+ * are zeroed afterwards.
  */
 static void
 EncodePage(const PipeannPq *pq, const PipeannNodes *nodes, float *x, uint32 first,
@@ -351,7 +351,7 @@ PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
 	pfree(x);
 }
 
-/* Of the team: samples, subvectors compared, subvectors, batches of pages. */
+/* Steps of the team: samples, subvectors compared, subvectors, batches of pages. */
 uint32
 PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 {
@@ -363,7 +363,7 @@ PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
 
 /*
  * Choose the nodes of the entry graph: one of every N ids, so that they are spread over
- * pages and so over space; one of every M of these come first. Returns how many.
+ * pages and thus over space; one of every M of these comes first. Returns how many.
  */
 static uint32
 EntrySample(const PipeannNodes *nodes, uint32 *sample)
@@ -426,8 +426,8 @@ SerializeEntryGraph(const PipeannCoding *k, const PipeannNodes *nodes,
 }
 
 /*
- * Build the entry graph over sample[n] of the nodes, NULL: the first ones, and write
- * it. All members call.
+ * Build the entry graph over sample[n] of the nodes, or the first n if that is
+ * NULL, and write it. All members call.
  */
 void
 PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k,
@@ -451,7 +451,7 @@ PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k,
 	PipeannGraphFree(team, graph);
 }
 
-/* The same over nodes chosen among all. */
+/* The same over nodes chosen by EntrySample(). */
 void
 PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
 					const PipeannNodes *nodes)
@@ -459,7 +459,7 @@ PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
 	uint32		want = PipeannEntryCount(nodes->vectors.n);
 	uint32	   *sample = PipeannTeamArray(team, uint32, (Size) want + 1);
 
-	/* behind the sample stands how many they are */
+	/* the number of nodes is stored behind the sample */
 	if (PipeannTeamLeads(team))
 		sample[want] = EntrySample(nodes, sample);
 	PipeannTeamMeet(team);
@@ -470,8 +470,8 @@ PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
 /* ---------- what a build foresees ---------- */
 
 /*
- * Not the entry graph's memory, which is a fraction of that of the graph itself.
- * As many samples as there should be: memory for all else is memory for these.
+ * Not the entry graph's memory, which is a fraction of that of the graph itself. It
+ * assumes the full number of samples: the memory for all else is enough for them.
  */
 Size
 PipeannCodingMemory(const PipeannLayout *l, uint32 nodes, uint32 ids)

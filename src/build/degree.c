@@ -4,9 +4,9 @@
  *
  * After FlashANNS 3.3: a step of a search reads a page and computes distances
  * to the neighbours found there. While the distances take less time than the
- * read, more neighbours cost nothing and spare steps. So the degree is the one
+ * read, more neighbours cost nothing and save steps. So the degree is the one
  * at which both take the same time, as far as pages allow: neighbours take
- * room from page-mates, and a read should bring several nodes.
+ * room from page-mates, and a read should bring in several nodes.
  */
 #include "postgres.h"
 
@@ -24,7 +24,7 @@
 #define MIN_DEGREE 24
 #define MAX_DEGREE 128
 
-/* A smaller table is soon in memory, and does not tell how fast the disk is. */
+/* A smaller table is soon in memory, so reading it does not show how fast the disk is. */
 #define MIN_BLOCKS 256
 
 #define LIST 64					/* codes of a list, like those of a node */
@@ -43,9 +43,9 @@ EachTook(instr_time then)
 }
 
 /*
- * Measure a code distance, of codes scattered over as much memory as they will take, or
- * over more than the CPU's caches hold, and an exact one: medians, as others use the
- * machine, too.
+ * Measure the time of a code distance, with codes scattered over as much
+ * memory as they will take, or over more than the CPU's caches hold, and of an
+ * exact distance: medians, as other processes use the machine, too.
  */
 static void
 ProfileDistances(const PipeannLayout *l, const char *vectors, uint32 n,
@@ -98,17 +98,17 @@ ProfileDistances(const PipeannLayout *l, const char *vectors, uint32 n,
 }
 
 /*
- * The number of a search's reads goes with a power of the degree, and falls with the nodes
- * of a page. No one law fits all data sets; this power is a compromise. It fills a page
- * that has room left, and lets neighbours take half as much room again as vectors do.
+ * The number of a search's reads is proportional to a power of the degree, and falls with the
+ * number of nodes on a page. No one law fits all data sets; this power is a compromise. It fills a
+ * page that has room left, and lets neighbours take up to half as much room again as vectors.
  */
 #define DEGREE_POWER -0.6
 
 /*
- * Choose m, at most max_m, for vectors[n] of a table, one after the other; base has
- * the layout's other options. Of the degrees whose distances take no more time than a
- * read it is the one with the fewest reads. Sets *d to the reason. If the machine cannot
- * be profiled, returns the default m, or max_m if that is less.
+ * Choose m, at most max_m, for vectors[n] of a table, stored one after the other;
+ * base has the layout's other options. Of the degrees whose distances take no more
+ * time than a read it is the one with the fewest reads. Sets *d to the reason. If
+ * the machine cannot be profiled, returns the default m, or max_m if that is less.
  */
 int
 PipeannChooseM(Relation heap, const char *vectors, uint32 n,

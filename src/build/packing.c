@@ -1,6 +1,6 @@
 /*
  * packing.c
- *		A build's packing: its graph pages.
+ *		Writing a build's graph pages in the order of its packing.
  *
  * Graph pages come first, in order. The slots after the last node are overflow
  * slots for the rows of vectors that many rows share.
@@ -15,7 +15,7 @@
 
 /* ---------- graph pages ---------- */
 
-/* Where nodes are written. */
+/* State of writing nodes. */
 typedef struct GraphWriter
 {
 	Relation	index;
@@ -34,7 +34,7 @@ typedef struct GraphWriter
 /* Graph pages of nodes written at once by one member. */
 #define PAGE_RUN 64
 
-/* Room for the numbers of all ids, none assigned. All members call. */
+/* Allocate the array of node numbers by id, with none assigned. All members call. */
 static void
 NumberNodes(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)
 {
@@ -64,8 +64,8 @@ AssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
 }
 
 /*
- * The rows of a node, in the order in which they are written, and how they are
- * divided among its slot and overflow slots.
+ * A walk over the rows of a node, in the order in which they are written, to
+ * divide them among its slot and overflow slots.
  */
 typedef struct RowWalk
 {
@@ -75,10 +75,10 @@ typedef struct RowWalk
 	uint32		dup;			/* the row in dups[], INVALID_ID for the first */
 	bool		begun;
 
-	uint32		left;			/* bytes in the slot reached */
-	uint32		ext_slots;		/* overflow slots begun; 0: a row in the node's */
+	uint32		left;			/* bytes left in the slot reached */
+	uint32		ext_slots;		/* overflow slots begun; 0: still in the node's slot */
 	uint32		parts;			/* overflow slots for rows out of line */
-	uint32		first_part;		/* of these, before the row */
+	uint32		first_part;		/* number of parts before the row's */
 } RowWalk;
 
 static RowWalk
@@ -89,7 +89,7 @@ BeginRows(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 	};
 }
 
-/* Take the next row and assign its place: the row, or what stands for a long one; or NULL. */
+/* Take the next row and assign its place. Returns it, or what replaces a long one; or NULL. */
 static const PipeannRow *
 NextRow(RowWalk *walk)
 {
@@ -120,7 +120,7 @@ NextRow(RowWalk *walk)
 	return row;
 }
 
-/* The walk at its end: what the rows of a node take. */
+/* The walk at its end, which knows what the rows of a node take. */
 static RowWalk
 AllRows(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 {
@@ -150,7 +150,7 @@ ExtSlotsOf(const PipeannLayout *l, const PipeannNodes *nodes, uint32 node)
 		PipeannPartsOf(l, LongBytes(PipeannNodeLong(nodes, node)));
 }
 
-/* Add a row, or what stands in its place if its parts begin with first_part. */
+/* Add a row, or what takes its place if its parts begin with first_part. */
 static void
 AddRow(const PipeannLayout *l, PipeannSlot *slot, const PipeannRow *row,
 	   uint32 first_part)
@@ -239,7 +239,7 @@ FillNode(const GraphWriter *w, uint32 node, PipeannSlot *slot,
 	FillRows(l, nodes, node, slot, next_ext);
 }
 
-/* Overflow slots are numbered by the ids of their nodes. */
+/* Number overflow slots in the order of their nodes' ids. */
 static void
 NumberExtSlots(const GraphWriter *w)
 {
@@ -422,8 +422,8 @@ NodePages(const PipeannLayout *l, const PipeannNodes *nodes)
 }
 
 /*
- * The places of a build's nodes, and before them a run if there are to be codes. Errors if
- * there are too many.
+ * Reserve the places of a build's nodes, and before them a run if there will
+ * be codes. Errors if there are too many nodes.
  */
 void
 PipeannReserveNodes(PipeannMeta *meta, const PipeannNodes *nodes)

@@ -1,6 +1,6 @@
 /*
  * rows.c
- *		From a source to rows in memory, and from these to nodes.
+ *		Loading rows into memory from a source, and making nodes from rows.
  *
  * Equal vectors become one node, with all their rows. "Twins" are vectors that
  * are equal when rounded but not before.
@@ -14,18 +14,18 @@
 #include "distance/sparse.h"
 #include "miscadmin.h"
 
-/* Rows of one part when equal ones are looked for. */
+/* Rows in each part in which equal vectors are looked for. */
 #define PART_ROWS 131072
 
-/* Rows made nodes at once by one member. */
+/* Rows of which one member makes nodes at a time. */
 #define RUN 1024
 
 #define FIRST_SLOTS 1024
 
 /*
- * More twins than this make half precision unfit: a search finds no way among
- * thousands of them, as their distances are equal, and the executor has to sort
- * them.
+ * With more twins than this half precision is not used: a search cannot find
+ * its way among thousands of them, as their distances are equal, and the
+ * executor would have to sort them.
  */
 #define MOST_TWINS 100
 
@@ -34,10 +34,10 @@
 typedef struct Loading
 {
 	PipeannRows *rows;
-	bool		twins;			/* they have one hash, and are counted */
+	bool		twins;			/* have one hash, and are counted */
 } Loading;
 
-/* Keep a form that the storage has no room for, and what distinguishes it from others. */
+/* Store a form for which the storage has no room, and what distinguishes it from others. */
 static void
 LoadLong(PipeannRows *rows, uint32 i, const void *form)
 {
@@ -135,7 +135,7 @@ Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
 	PipeannTeamMeet(team);
 }
 
-/* Free all but values and long vectors, which nodes come to have. */
+/* Free all but values and long vectors, which pass to the nodes. */
 void
 PipeannRowsFree(PipeannTeam *team, PipeannRows *rows)
 {
@@ -162,7 +162,7 @@ typedef struct Table
 	uint32	   *slots;			/* rows, or INVALID */
 	uint32		size;			/* a power of 2 */
 	uint32		used;
-	int			twins;			/* the most passed at once */
+	int			twins;			/* the most that a look-up passed */
 } Table;
 
 /* The slot of a vector equal to that of a row, or the empty slot for it. */
@@ -193,7 +193,7 @@ FindSlot(Table *t, uint32 row)
 
 /*
  * Find equal vectors among the rows of one part. Returns the most twins of a
- * vector; ends early beyond MOST_TWINS, which make it slow.
+ * vector; ends early beyond MOST_TWINS, as more would make it slow.
  */
 static int
 FindEqualOfPart(PipeannRows *rows, uint32 part, uint32 parts)
@@ -261,8 +261,8 @@ FindEqual(PipeannTeam *team, PipeannRows *rows)
 /* ---------- the storage ---------- */
 
 /*
- * With fewer vectors, bytes and half precision are not chosen: these few may
- * not be like those to come, which rounding might make equal.
+ * With fewer vectors, bytes and half precision are not chosen: they may not be
+ * typical of vectors to come, which rounding might make equal.
  */
 #define MIN_JUDGED 1000
 
@@ -271,16 +271,16 @@ FindEqual(PipeannTeam *team, PipeannRows *rows)
 
 /*
  * How far vectors may be from zero for half precision, in units of their
- * distance from their mean: rounding errs by 2e-4 of the former, while the
- * latter tells near vectors from far ones.
+ * distance from their mean: rounding errs by 2e-4 of the former, while near
+ * and far vectors differ by the latter.
  */
 #define MOST_OFFSET 5
 
 /*
- * Whether half precision would lose what tells the first MIN_JUDGED
- * vectors apart: they are much farther from zero than from one another.
- * Compares mean squares of the norms and of the distances from the mean; for
- * cosine, of normalised vectors, as only directions matter.
+ * Whether half precision would lose the differences of the first MIN_JUDGED
+ * vectors: they are much farther from zero than from one another. Compares
+ * mean squares of the norms and of the distances from the mean; for cosine, of
+ * normalised vectors, as only directions matter.
  */
 static bool
 IsFarFromZero(const PipeannVectors *v)
@@ -325,7 +325,7 @@ FirstChoice(const PipeannRowSource *s)
 		s->rounding : s->whole;
 }
 
-/* Whether a storage that was chosen does not suit the rows after all. */
+/* Whether a storage chosen before all rows were loaded turns out not to suit them. */
 static bool
 IsUnfit(const PipeannRowSource *s, const PipeannRows *rows, int twins)
 {
@@ -356,7 +356,7 @@ PipeannRowsLoad(PipeannTeam *team, PipeannRowSource *source, PipeannRows *rows)
 	(void) FindEqual(team, rows);
 }
 
-/* Set near to reduced vectors, where these serve a graph as well. All members call. */
+/* Set near to reduced vectors, if a graph built from these is as good. All members call. */
 void
 PipeannRowsReduce(PipeannTeam *team, PipeannRows *rows)
 {
@@ -405,8 +405,8 @@ AllocateNodes(PipeannTeam *team, const PipeannRows *rows, PipeannNodes *nodes)
 }
 
 /*
- * Make nodes of rows that are not again[], by the numbers of nodes that number[]
- * has for these. All members call.
+ * Make nodes of the rows for which again[] is false, with the node numbers in
+ * number[]. All members call.
  */
 void
 PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
