@@ -8,10 +8,10 @@
  * Manhattan distances differ by the Manhattan distance between the two, which is at most
  * e times the root of the dimensions (Cauchy-Schwarz again), and mostly little less.
  *
- * PostgreSQL's executor must not compute a distance below the bound that an index
- * gave it. It adds in any order, so that dim operations may all err to one side.
- * Such an error is too large to decide by it which rows are near each other, but
- * for the bound it does no harm: a bound may be lower than it need be.
+ * PostgreSQL's executor must not compute a distance below the bound that an
+ * index gave it. It adds in any order, so that dim operations may all err to
+ * one side. Such an error is too large a margin for deciding which rows are in
+ * doubt, but it does no harm in the bound, which may be lower than it need be.
  */
 #include "storage/slot.h"
 
@@ -35,8 +35,8 @@ PipeannBoundsInit(PipeannBounds *bounds, const PipeannLayout *layout,
 }
 
 /*
- * Part of `dist` is arithmetic; products have theirs in the error already
- * (PipeannRounding).
+ * A part of `dist` allows for arithmetic; for products the error includes it
+ * already (PipeannRounding).
  */
 static void
 BoundsOfDistance(const PipeannBounds *bounds, float dist, float error,
@@ -48,13 +48,13 @@ BoundsOfDistance(const PipeannBounds *bounds, float dist, float error,
 	*most = dist + margin;
 }
 
-/* With a larger share of its norm a vector may have lost all that it was. */
+/* A vector that has lost a larger share of its norm may have lost everything. */
 #define LARGE_SHARE 0.1f
 
 /*
- * By how much a cosine, -dist, may err, where a vector has lost at most this share of
- * its norm. Of a quantised vector that is orthogonal to the vector, but for arithmetic,
- * so that only the query's part across the vector meets it.
+ * By how much a cosine, -dist, may err, where a vector has lost at most this share
+ * of its norm. A quantised vector's error is orthogonal to the vector, except for
+ * arithmetic, so only the query's component orthogonal to the vector counts.
  */
 static float
 CosineMargin(const PipeannBounds *bounds, float dist, float share)
@@ -68,9 +68,9 @@ CosineMargin(const PipeannBounds *bounds, float dist, float share)
 }
 
 /*
- * The order keys between which a row's distance is, by that of its rounded vector,
- * dist, and the node's error (PipeannSlotError) and aux. Both are dist where that
- * is no finite number.
+ * The order keys between which a row's distance is, by that of its rounded
+ * vector, dist, and the node's error (PipeannSlotError) and aux. Both are dist
+ * if that is not finite.
  */
 void
 PipeannBoundsOf(const PipeannBounds *bounds, float dist, float error,

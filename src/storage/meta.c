@@ -76,7 +76,7 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 		MetaError(index, "The page layout is inconsistent.");
 }
 
-/* Runs stand one behind the other, and the one in use has room for what is there. */
+/* Whether runs follow each other, and the one in use has room for its contents. */
 static bool
 PlacesAreRight(const PipeannMeta *meta)
 {
@@ -98,8 +98,8 @@ PlacesAreRight(const PipeannMeta *meta)
 }
 
 /*
- * The format is checked before anything else, so that the hint is right even
- * if a later format changed the rest.
+ * Check the format before anything else, so that the hint is right even if a
+ * later format changes the rest.
  */
 static void
 CheckMeta(Relation index, const PipeannMeta *meta)
@@ -146,7 +146,7 @@ PipeannMetaRead(Relation index, PipeannMeta *meta)
 /*
  * The metapage's removals as they are now.
  *
- * Asked for each row of an index-only scan, which has read all of it before.
+ * Called for each row of an index-only scan, which has read the whole metapage before.
  */
 uint32
 PipeannMetaRemovals(Relation index)
@@ -181,10 +181,7 @@ PipeannMetaEnd(PipeannMetaUpdate *update)
 	UnlockReleaseBuffer(update->buffer);
 }
 
-/*
- * Set another random build_id, so that caches of the former one are out of
- * date.
- */
+/* Set a new random build_id, so that caches of the former one become outdated. */
 void
 PipeannNewBuildId(PipeannMeta *meta)
 {

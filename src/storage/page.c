@@ -10,8 +10,8 @@
 #define LANES 8
 
 /*
- * Words between a prefetch and its use. A page that the disk has just written
- * is in no CPU cache, and this is the first code to look at all of it.
+ * Words between a prefetch and its use. A page just read from disk is in no
+ * CPU cache, and this is the first code that reads all of it.
  */
 #define AHEAD (16 * LANES)
 
@@ -62,8 +62,8 @@ OpaqueWord(const char *page)
 /*
  * 32-bit hash of a page without LSN and pd_checksum, seeded with blkno.
  *
- * The words go round eight lanes, so that eight multiplications are under way
- * at once. A step is one-to-one in the lane and in the word, so no change of a
+ * Words are dealt to eight lanes in turn, so that eight multiplications
+ * overlap. A step is one-to-one in the lane and in the word, so no change of a
  * single word goes unnoticed.
  */
 static uint32
@@ -72,7 +72,7 @@ PageChecksum(const char *page, BlockNumber blkno)
 	uint64		lane[LANES];
 	uint64		hash = blkno;
 
-	/* words that are left out in part are in the first and last rounds */
+	/* words of which a part is left out are in the first and last rounds */
 	lane[0] = Mix(PRIME_2, HeaderWord(page));
 	lane[1] = Mix(PRIME_2, OpaqueWord(page));
 	for (int i = 2; i < LANES; i++)
@@ -189,9 +189,9 @@ PageIsZero(const char *page)
 }
 
 /*
- * Whether a page that was read past shared_buffers is sound: by PostgreSQL's
- * checksum if the cluster has them, ours, and the kind. A page never written
- * (all zero) is valid, too; callers test PageIsNew().
+ * Whether a page that was read without shared_buffers is sound: by
+ * PostgreSQL's checksum if the cluster has them, ours, and the kind. A page
+ * never written (all zero) is valid, too; callers test PageIsNew().
  *
  * Our checksum covers what PostgreSQL's does except the LSN, which searches do
  * not use, so PostgreSQL's need not be computed as well.
@@ -202,7 +202,7 @@ PipeannPageIsValid(const char *page, BlockNumber blkno, PipeannKind kind)
 	return OwnChecksIn(page, blkno, kind) || PageIsZero(page);
 }
 
-/* The error that an index is corrupted: what it has, behind its name. */
+/* Raise the error that an index is corrupted; `what` says what it has, and follows its name. */
 void
 PipeannCorrupted(Relation index, const char *what,...)
 {

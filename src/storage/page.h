@@ -37,7 +37,7 @@ typedef struct PipeannPageOpaque
 {
 	uint32		checksum;
 	uint8		kind;
-	uint8		generation;		/* of what belongs to one, its lowest bits */
+	uint8		generation;		/* lowest bits, of a page that belongs to one */
 	uint16		page_id;
 } PipeannPageOpaque;
 
@@ -56,8 +56,8 @@ PipeannPagePayload(Page page)
 }
 
 /*
- * Say that the payload is in use up to `used`, and zero the rest, which WAL
- * then leaves out. A page that is not new never becomes less full by this.
+ * Mark the payload as used up to `used`, and zero the rest, which WAL then
+ * leaves out. A page that is not new never becomes less full.
  */
 static inline void
 PipeannPageFill(Page page, Size used, bool is_new)
@@ -173,7 +173,7 @@ PipeannPagesOf(Size length)
 	return (uint32) ((length + PIPEANN_PAYLOAD - 1) / PIPEANN_PAYLOAD);
 }
 
-/* Neighbours that a node has at most in an entry graph. */
+/* The most neighbours that a node has in an entry graph. */
 #define PIPEANN_ENTRY_DEGREE 16
 
 /*
@@ -195,8 +195,8 @@ PipeannEntryGraphBytes(const PipeannLayout *l, uint32 count)
 }
 
 /*
- * The first of these are spread over space, so that a search can begin among them while memory
- * has no others.
+ * The first nodes of an entry graph are spread over space, so that a search
+ * can begin among them as long as memory has no others.
  */
 #define PIPEANN_FIRST_ENTRIES 4096
 
@@ -222,7 +222,7 @@ PipeannRunPages(const PipeannLayout *l, uint32 entries)
 
 /* ---------- the metapage ---------- */
 
-/* Length of the ring of code pages changed last, which caches follow. */
+/* Length of the ring of the code pages that were changed last, by which caches follow. */
 #define PIPEANN_CHANGE_RING 256
 
 #define PIPEANN_META_AUTO_STORAGE 0x0001	/* the build chose the storage */
@@ -234,7 +234,7 @@ PipeannRunPages(const PipeannLayout *l, uint32 entries)
 										 * without a vector, or zero for cosine */
 
 /*
- * Where m comes from: the option, or for m = 0 a profile (index/degree.c) or
+ * Where m comes from: the option, or for m = 0 a profile (build/degree.c) or
  * the lack of one. Stored on disk: never renumber.
  */
 typedef enum PipeannDegreeReason
@@ -251,31 +251,31 @@ typedef struct PipeannDegree
 	float		read_us;		/* of a random page */
 	float		neighbor_ns;	/* of a code distance */
 	float		node_ns;		/* of an exact distance */
-	uint32		balanced;		/* degree for which both take as long */
+	uint32		balanced;		/* degree at which both take the same time */
 } PipeannDegree;
 
-/* How an index was built, for users. All zeroes if it was made empty. */
+/* How an index was built, for users. All zeroes if it was created empty. */
 #define PIPEANN_BUILD_PHASES 10
 
 typedef struct PipeannBuilt
 {
 	uint32		processes;
-	uint32		ms[PIPEANN_BUILD_PHASES];	/* by phase (build/build.h) */
+	uint32		ms[PIPEANN_BUILD_PHASES];	/* by phase (build/build.c) */
 } PipeannBuilt;
 
 /*
- * How long a search's list has to be for a share of the true nearest neighbours
- * (recall/curve.c), for two numbers of neighbours, and the shares that curve.c has. All
- * zeroes if it was never measured.
+ * How long a search's list has to be for a share of the true nearest
+ * neighbours (recall/curve.c), for two numbers of neighbours, at the shares
+ * listed in curve.c. All zeroes if it was never measured.
  */
 #define PIPEANN_CURVE_TARGETS 7
 #define PIPEANN_CURVE_KS 2
-#define PIPEANN_CURVE_MANY 100	/* the most neighbours, or those asked for */
+#define PIPEANN_CURVE_MANY 100	/* the second number of neighbours is at least this */
 
 typedef struct PipeannCurve
 {
 	uint32		nodes;			/* in the index when it was measured */
-	uint32		changes;		/* the metapage's then, its lower half */
+	uint32		changes;		/* lower half of the metapage's changes at that time */
 	uint16		queries;		/* that a user gave; 0: vectors of the index */
 	uint16		k[PIPEANN_CURVE_KS];
 	uint16		list[PIPEANN_CURVE_KS][PIPEANN_CURVE_TARGETS];
@@ -296,7 +296,7 @@ typedef struct PipeannMeta
 	uint64		trained_nodes;	/* nodes when this generation was trained */
 	float		code_error;		/* mean squared error of its codes then */
 	uint32		graph_pages;	/* ids are below this * slots_per_page */
-	uint32		code_pages;		/* code pages that were written */
+	uint32		code_pages;		/* number of code pages written */
 	uint64		nodes;			/* nodes written and not freed */
 	PipeannPlaces places;
 	uint32		entry_dead;		/* dead nodes that stay in the entry graph */
@@ -306,8 +306,8 @@ typedef struct PipeannMeta
 	PipeannDegree degree;		/* how m was chosen */
 	uint64		built_nodes;	/* nodes when the index was built */
 	uint64		came;			/* nodes inserted since */
-	TimestampTz reindex_after;	/* no automatic REINDEX before, after one that
-								 * has failed */
+	TimestampTz reindex_after;	/* no automatic REINDEX before this time,
+								 * after one failed */
 	PipeannBuilt built;
 	uint32		removals;		/* odd while VACUUM removes rows; grows */
 	PipeannWidths widths;
@@ -326,7 +326,7 @@ PipeannPageGetMeta(Page page)
 	return (PipeannMeta *) PipeannPagePayload(page);
 }
 
-/* Whether this library reads the file. */
+/* Whether this library can read the file. */
 static inline bool
 PipeannIsReadable(const PipeannMeta *meta)
 {

@@ -2,7 +2,7 @@
  * page_source.h
  *		The interface through which a search gets its graph pages.
  *
- * A search asks for graph pages by ordinal and gets frames. The source of a
+ * A search requests graph pages by ordinal and gets frames. The source of a
  * server (io/page_source.c) follows the read rule of src/README; unit tests
  * have one in memory.
  */
@@ -38,8 +38,8 @@ typedef struct PipeannCounters
 	uint64		exact_distances;
 	uint64		page_hits;
 	uint64		page_reads;
-	uint64		code_page_reads;	/* for codes that memory did not have */
-	uint64		in_flight_sum;	/* sum over reads of reads in flight then */
+	uint64		code_page_reads;	/* for codes that were not in memory */
+	uint64		in_flight_sum;	/* sum, over reads, of the reads in flight at that time */
 	uint64		in_flight_peak;
 	uint64		rounds;			/* times the search stopped to wait */
 	uint64		wait_us;		/* microseconds in those waits */
@@ -53,7 +53,7 @@ typedef struct PipeannPageSource PipeannPageSource;
 struct PipeannPageSource
 {
 	/*
-	 * Ask for a page. READY at once if it is resident, else IN_FLIGHT: the read
+	 * Request a page. READY at once if it is resident, else IN_FLIGHT: the read
 	 * is queued and starts with the next submit() or next(). The frame stays
 	 * valid until release(). Never NULL; raises errors. Of a resident page the
 	 * frame may have only the given slot, unless that is PIPEANN_ALL_SLOTS.
@@ -62,18 +62,18 @@ struct PipeannPageSource
 							  int slot);
 
 	/*
-	 * The same for a resident page; NULL if the page is not resident. A page that
-	 * nobody has asked for before is taken not to be.
+	 * The same for a resident page; NULL if the page is not resident. A page
+	 * that was never requested before counts as not resident.
 	 */
 	PipeannFrame *(*request_resident) (PipeannPageSource *source, uint32 page,
 									   int slot);
 
-	/* Have the processor fetch what request() of a resident page reads. */
+	/* Prefetch into the CPU cache what request() of a resident page reads. */
 	void		(*prefetch) (PipeannPageSource *source, uint32 page, int slot);
 
 	/*
-	 * Load another slot, from the page's present version, into a frame that has
-	 * only one. May read, and raise errors.
+	 * Load another slot, from the page's current version, into a frame that
+	 * has only one. May read, and raise errors.
 	 */
 	void		(*load) (PipeannPageSource *source, PipeannFrame *frame,
 						 int slot);
@@ -92,8 +92,8 @@ struct PipeannPageSource
 	void		(*release) (PipeannPageSource *source, PipeannFrame *frame);
 
 	int			in_flight;		/* queued or being read, for this source */
-	int			max_in_flight;	/* with this many, request() waits for one */
-	bool		keeps;			/* brings in what is not resident, as if it were */
+	int			max_in_flight;	/* with this many in flight, request() waits for one */
+	bool		keeps;			/* pages that are not resident are read into shared_buffers */
 	uint32		wanted;			/* a page that was read, to be brought in, or
 								 * PIPEANN_INVALID_ID */
 	PipeannCounters *counters;

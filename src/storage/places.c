@@ -5,9 +5,9 @@
 #include "storage/slot.h"
 
 /*
- * Choose how many code pages and graph pages a stripe has, for pages with this many bytes
- * of contents: those with which the file has the fewest blocks, in a stripe of `most` at
- * most. The last codes of a stripe may stand in the one before.
+ * Choose how many code pages and graph pages a stripe has, for pages with this
+ * many bytes of contents: those with which the file has the fewest blocks, with
+ * at most `most` blocks in a stripe. Codes of a stripe may be in the one before.
  */
 void
 PipeannStripesInit(PipeannLayout *l, uint32 page_bytes, uint32 most)
@@ -51,15 +51,15 @@ PipeannPageAt(const PipeannPlaces *places, const PipeannLayout *l,
 	stripe = (block - 1) / PipeannStripeLength(l);
 	at = (block - 1) % PipeannStripeLength(l);
 	if (stripe > 0)
-		at -= l->stripe_codes;	/* very large if that is a code page */
+		at -= l->stripe_codes;	/* very large if the block is a code page */
 	if (at % l->node_pages != 0 || at / l->node_pages >= l->stripe_pages)
 		return PIPEANN_INVALID_ID;
 	return stripe * l->stripe_pages + at / l->node_pages;
 }
 
 /*
- * The number of blocks up to the last one in use: of graph pages, of the pages for the
- * codes of their nodes, of runs. May be more than a file can have.
+ * The number of blocks up to the last one in use: counting graph pages, the pages
+ * for the codes of their nodes, and runs. May be more than a file can have.
  */
 uint64
 PipeannBlocksInUse(const PipeannPlaces *places, const PipeannLayout *l,
@@ -78,7 +78,7 @@ PipeannBlocksInUse(const PipeannPlaces *places, const PipeannLayout *l,
 	return end;
 }
 
-/* The most blocks that a run to be made can have. */
+/* The most blocks that a new run can have. */
 uint32
 PipeannRunRoom(const PipeannPlaces *places)
 {
@@ -90,8 +90,8 @@ PipeannRunRoom(const PipeannPlaces *places)
 }
 
 /*
- * Put a run that needs `least` blocks where another one is or was, if that is as long, or
- * else a new one of this length at `end`, behind all blocks in use.
+ * Place a run that needs `least` blocks: where another run is or was if that is long
+ * enough, or else as a new run of this length at `end`, behind all blocks in use.
  */
 void
 PipeannRunPlace(PipeannPlaces *places, BlockNumber end, uint32 least,

@@ -22,7 +22,7 @@ PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 }
 
 /*
- * Remove the rows for which is_dead() is true, in place. Returns how many went.
+ * Remove the rows for which is_dead() is true, in place. Returns how many were removed.
  */
 uint32
 PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,

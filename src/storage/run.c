@@ -11,12 +11,12 @@
 /* Blocks by which the file grows at a time; others may extend it in between. */
 #define BLOCKS_AT_A_TIME 16
 
-/* Blocks of a run that are asked for before they are read. */
+/* Blocks of a run that are prefetched. */
 #define PREFETCH_BLOCKS 64
 
 /*
- * Make sure that a block exists, and return it locked exclusively. mode is RBM_NORMAL,
- * and the page new or initialised; or RBM_ZERO_AND_LOCK if all of it is to be written.
+ * Make sure that a block exists, and return it locked exclusively. mode is RBM_NORMAL, and
+ * the page new or initialised; or RBM_ZERO_AND_LOCK if the whole page is to be written.
  */
 Buffer
 PipeannGetBlock(Relation index, BlockNumber blkno, ReadBufferMode mode)
@@ -47,9 +47,9 @@ IsCutOff(const PipeannLayout *l, const PipeannPlaces *places, uint32 page,
 }
 
 /*
- * The number of graph pages that exist in the file now, of graph_pages in the metapage:
- * a crash after that was written may have left out the last one. Errors if more are
- * missing.
+ * The number of graph pages that exist in the file now, of graph_pages in the
+ * metapage: a crash after the metapage was written may have left out the last
+ * one. Errors if more are missing.
  */
 uint32
 PipeannCountGraphPages(Relation index, const PipeannLayout *l,
@@ -143,7 +143,7 @@ PipeannRunRead(Relation index, BlockNumber first, PipeannKind kind,
 }
 
 /*
- * Change word number `at` of what stands in pages from block `first` on, as part of a
+ * Change word number `at` of the contents of pages from block `first` on, as part of a
  * WAL record; returns the page's buffer, to be unlocked when the record is finished.
  */
 Buffer

@@ -3,7 +3,7 @@
  *		The on-disk format.
  *
  * This room alone knows offsets in pages and slots. It must not know what the
- * pages are used for. What stands where in the file is in src/README.
+ * pages are used for. src/README describes the file.
  */
 #ifndef PIPEANN_STORAGE_H
 #define PIPEANN_STORAGE_H
@@ -41,7 +41,7 @@ PipeannExtBytes(const PipeannLayout *l)
 #define PIPEANN_LEAST_ROW_BYTES ((int) (2 * sizeof(PipeannRowOutOfLine)))
 #define PIPEANN_MOST_ROW_BYTES ((int) (PIPEANN_PAYLOAD / 2))
 
-/* How long the rows with values are that an index has to hold. */
+/* The lengths of the rows with values of an index, in classes. */
 #define PIPEANN_ROW_CLASS 32
 #define PIPEANN_ROW_CLASSES (PIPEANN_ROW_SIZE / PIPEANN_ROW_CLASS + 1)
 
@@ -60,7 +60,7 @@ PipeannRowSizesAdd(PipeannRowSizes *sizes, uint32 size)
 	sizes->count[(size - 1) / PIPEANN_ROW_CLASS]++;
 }
 
-/* Bytes of a vector or row in one overflow slot, but for the last one. */
+/* Bytes of a vector or row in each overflow slot but the last. */
 static inline uint32
 PipeannPartBytes(const PipeannLayout *l)
 {
@@ -75,7 +75,7 @@ PipeannPartsOf(const PipeannLayout *l, Size bytes)
 
 typedef bool (*PipeannRowIsDead) (const PipeannRow *row, void *arg);
 
-/* Room for the elements of sparse vectors of which too few are known. */
+/* Room for the elements of sparse vectors if too few are known to judge. */
 #define PIPEANN_SPARSE_UNKNOWN 128
 
 /* Set the length of attribute codes, which the sizes of stripes depend on. */

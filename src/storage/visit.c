@@ -1,14 +1,14 @@
 /*
  * visit.c
- *		Passing over graph pages in order.
+ *		Visiting graph pages in order.
  */
 #include "storage/page_source.h"
 
 #define READ_AHEAD 32
 
 /*
- * Visit the first n graph pages in order, reading ahead. Pages in memory are copied each just
- * before it is visited, so that the copy is in the processor's nearest cache.
+ * Visit the first n graph pages in order, reading ahead. Each page in memory is copied
+ * just before it is visited, so that the copy is in the CPU's first-level cache.
  */
 void
 PipeannVisitPages(PipeannPageSource *source, uint32 n, PipeannVisit visit,
