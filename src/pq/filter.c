@@ -6,17 +6,14 @@
 
 #include "distance/distance.h"
 
-/* A sample is N runs of 64 codes; fewer where each may have to be read. */
+/* A sample is this many blocks of 64 codes; fewer where each may have to be read. */
 #define SAMPLE_RUNS 64
 #define SAMPLE_RUNS_READ 16
 
-/*
- * Bytes of a run that the processor is told of beforehand: then it sees by itself how
- * the run goes on.
- */
+/* Bytes that are prefetched: then the CPU's own prefetching continues. */
 #define PREFETCHED (4 * PIPEANN_CACHE_LINE)
 
-/* Take out those whose second bytes do not pass. */
+/* Clear the bits of those whose second bytes do not pass. */
 static void
 CheckSecond(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 			uint32 first, uint64 *word)
@@ -72,7 +69,7 @@ PipeannCodeColumnFill(PipeannCodeColumn *column)
 	}
 }
 
-/* Whether second bytes have to be looked at one by one. */
+/* Whether second bytes have to be checked one by one. */
 static bool
 HasManyRows(const PipeannCodeFilter *filter)
 {
@@ -82,7 +79,7 @@ HasManyRows(const PipeannCodeFilter *filter)
 	return false;
 }
 
-/* Whether looking at the second bytes may change anything. */
+/* Whether checking the second bytes may change anything. */
 static bool
 IsInDoubt(const uint8 *second, int n, const uint64 *mask)
 {
@@ -94,7 +91,7 @@ IsInDoubt(const uint8 *second, int n, const uint64 *mask)
 	return any != 0 && memcmp(second, full, sizeof(full)) != 0;
 }
 
-/* Take out those that a column does not let pass, but for what CheckSecond() does. */
+/* Clear the bits of those that a column does not let pass, except where CheckSecond() decides. */
 static void
 Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
 	 int n, uint64 *mask)
@@ -112,7 +109,7 @@ Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
 		uint64		any[PIPEANN_BLOCK_WORDS] = {0};
 		uint64		with[PIPEANN_BLOCK_WORDS];
 
-		/* take out those that a column of two bytes does not let pass */
+		/* clear the bits of those that a column of two bytes does not let pass */
 		for (int i = 0; i < column->nrows; i++)
 		{
 			memset(with, 0xFF, n / 8);
@@ -131,8 +128,8 @@ Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
 }
 
 /*
- * Take out those that none of some alternatives lets pass, which begin with a column.
- * Returns the last column of these.
+ * Clear the bits of those that pass none of the alternatives that begin with a
+ * column. Returns the last column of these.
  */
 static const PipeannCodeColumn *
 KeepAny(const PipeannCodes *codes, const PipeannCodeColumn *column,
@@ -157,7 +154,7 @@ KeepAny(const PipeannCodes *codes, const PipeannCodeColumn *column,
 	return column;
 }
 
-/* Take out those from number `end` on. */
+/* Clear the bits from number `end` on. */
 static void
 LeaveOutBehind(uint64 *mask, int n, uint32 end)
 {
@@ -166,10 +163,10 @@ LeaveOutBehind(uint64 *mask, int n, uint32 end)
 		mask[i] = 0;
 }
 
-/* Times that a block is looked at if its codes are written over meanwhile. */
+/* Attempts at a block whose codes are overwritten meanwhile. */
 #define TRIES 10
 
-/* If a block's codes were overwritten each time that they were looked at, all pass. */
+/* If a block's codes were overwritten at every attempt, all pass. */
 void
 PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 			   uint32 first, int n, uint64 *mask)
@@ -177,7 +174,7 @@ PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	if (codes->loader != NULL &&
 		(n < (int) PIPEANN_CODE_BLOCK || !codes->loader->has_block(codes->loader, first)))
 	{
-		/* one by one, and no more are loaded than are looked at */
+		/* one by one, so that no more are loaded than are checked */
 		memset(mask, 0, n / 8);
 		for (uint32 i = 0; i < Min((uint32) n, codes->ncodes - first); i++)
 			if (PipeannCodePasses(codes, filter, first + i))
