@@ -1,7 +1,7 @@
 /*
  * codec.c
- *		What both codecs use: tests of bytes of a code, and how to say that a histogram is
- *		broken.
+ *		What both codecs use: tests of bytes of a code, and reporting a broken
+ *		histogram.
  */
 #include "postgres.h"
 
@@ -28,9 +28,7 @@ PipeannAddTest(PipeannCodeFilter *filter, const PipeannAttribute *attribute,
 	return column;
 }
 
-/*
- * Add tests of [width] bits from a byte on as an alternative: all away, or all there.
- */
+/* Add tests of bits[width] from a byte on as an alternative: all cleared, or all set. */
 void
 PipeannAddAlternative(PipeannCodeFilter *filter,
 					  const PipeannAttribute *attribute, int from,
