@@ -120,7 +120,7 @@ PipeannCheckSweep(PipeannCheck *check, PipeannCheckVisit visit)
 	}
 }
 
-/* Copy a slot as it is now, with the vector if it is a node. False if there is none. */
+/* Copy the current version of a slot, with the vector if it is a node. False if there is none. */
 bool
 PipeannCheckReadSlot(const PipeannCheck *check, uint32 id, PipeannSlot *slot)
 {
