@@ -354,7 +354,7 @@ Medoid(const PipeannFixed *f)
  * many members in common, a node is in few shards.
  *
  * Files are written and read from the front to the end only. Each member has
- * logs of its own, and the order of offers does not matter (leaf.h).
+ * logs of its own, and the order of offers does not matter (internal.h).
  */
 
 /* Members logged at once by one member of the team. */

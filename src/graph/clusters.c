@@ -1,7 +1,7 @@
 /*
  * clusters.c
- *		Vectors in fixed point (fixed.h); their partition into clusters, and that of
- *		clusters into leaves (PiPNN, arXiv 2602.21247, section 3).
+ *		Vectors in fixed point (internal.h); their partition into clusters, and
+ *		that of clusters into leaves (PiPNN, arXiv 2602.21247, section 3).
  *
  * Each vector goes to the clusters of several near leaders. The nearest one's
  * is its home. Nodes are numbered by their homes, which stand in an order in

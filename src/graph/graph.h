@@ -61,8 +61,8 @@ PipeannPairKernel(PipeannMetric metric, PipeannStorage storage)
 }
 
 /*
- * Whether a build compares vectors as they are stored from the first step on, and not in
- * fixed point (fixed.h) while it looks for candidates.
+ * Whether a build compares vectors as they are stored from the first step on,
+ * and not in fixed point (internal.h) while it looks for candidates.
  */
 static inline bool
 PipeannComparesStored(const PipeannVectors *v)

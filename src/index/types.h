@@ -110,7 +110,7 @@ PipeannValueBytes(PipeannType type, int dim)
 /* Index options. */
 #define PIPEANN_DEFAULT_M 16
 #define PIPEANN_MIN_M 2
-#define PIPEANN_AUTO_M 0		/* by a profile: index/degree.c */
+#define PIPEANN_AUTO_M 0		/* by a profile: build/degree.c */
 #define PIPEANN_MAX_M 100
 #define PIPEANN_DEFAULT_EF_CONSTRUCTION 100
 #define PIPEANN_MIN_EF_CONSTRUCTION 4
