@@ -13,22 +13,20 @@
 
 /*
  * attributes.c
- *		Attribute codes: what a node's rows have in the filter columns, in a few
- *		bytes besides the code of its vector.
- *
- * They are what tells, without a page of the index, that a node has no row that
- * matches a condition. They may let a node pass that has none, and never hold up one
- * that has: a node's code covers all of its rows.
+ *		Attribute codes: which values a node's rows have in the filter columns,
+ *		in a few bytes besides the code of its vector. They show, without
+ *		reading a page of the index, that a node has no row that matches a
+ *		condition. They may let a node pass that has none, but never reject one
+ *		that has: a node's code covers all of its rows.
  */
 
 /* ---------- columns ---------- */
 
 /*
- * Choose what compares the values of a column, by its type (elements' type of arrays)
- * and operator class.
- *
- * False, and the column has no codes, if nothing compares its values, or what is equal
- * under its collation need not have the same bytes.
+ * Choose the function that compares the values of a column, by its type (for
+ * arrays, the elements' type) and operator class. False, and the column has no
+ * codes, if there is none, or if values that are equal under its collation may
+ * differ in their bytes.
  */
 static bool
 ChooseOrder(PipeannAttributes *a, PipeannAttribute *attribute, Oid type)
@@ -48,9 +46,9 @@ ChooseOrder(PipeannAttributes *a, PipeannAttribute *attribute, Oid type)
 							   order))
 		return false;
 	/*
-	 * PostgreSQL's own functions take for equal what has the same bytes, under whatever
-	 * deterministic collation. So they are called with C, which stays as it is when a
-	 * collation's order changes. Others may do anything with a collation.
+	 * For PostgreSQL's own functions values are equal if they have the same bytes, under
+	 * any deterministic collation. So they are called with C, which never changes, as a
+	 * collation's order may. Other functions may do anything with a collation.
 	 */
 	order->collation = OidIsValid(collation) && order->function < FirstGenbkiObjectId ?
 		C_COLLATION_OID : collation;
@@ -111,9 +109,7 @@ PipeannAttributesDescribe(Relation index, const PipeannWidths *widths)
 	return a;
 }
 
-/*
- * The first n of such values as filter columns of an index that is not there.
- */
+/* The filter columns that an index with the first n of these values would have. */
 PipeannAttributes *
 PipeannAttributesForesee(TupleDesc values, int n)
 {
@@ -139,8 +135,8 @@ PipeannAttributesUseHistogram(PipeannAttributes *a, const char *histogram)
 }
 
 /*
- * In CurrentMemoryContext; NULL if the layout has no attribute codes. histograms are
- * PipeannHistogramsBytes() of a generation, or NULL; they must stay.
+ * Open the filter columns, in CurrentMemoryContext; NULL if the layout has no attribute
+ * codes. histograms are PipeannHistogramsBytes() of a generation, or NULL; they must stay.
  */
 PipeannAttributes *
 PipeannAttributesOpen(Relation index, const PipeannLayout *l,
@@ -198,8 +194,8 @@ MixCode(const PipeannAttributes *a, uint8 *code)
 }
 
 /*
- * Change a node's code so that it covers what has another one, too. One that was
- * not written yet comes to cover everything.
+ * Change a node's code so that it also covers what another code covers. One
+ * that was not written yet then covers everything.
  */
 void
 PipeannAttributesMerge(const PipeannAttributes *a, const uint8 *other,
@@ -231,7 +227,7 @@ PipeannAttributesMayShrink(const PipeannAttributes *a, const uint8 *code)
 	return false;
 }
 
-/* Whether a node's code covers a row's: then it stays as it is with that. */
+/* Whether a node's code covers a row's, and so need not change for it. */
 bool
 PipeannAttributesCover(const PipeannAttributes *a, const uint8 *code,
 					   const uint8 *row)
@@ -282,12 +278,12 @@ PipeannAttributesFilter(PipeannAttributes *a,
 /* ---------- samples ---------- */
 
 /*
- * Samples tell how wide a column's code should be, and what stands in its histogram. A
- * column has one width for as long as the index has codes; its histogram is made again
- * with them.
+ * Samples decide how wide a column's code is, and what its histogram contains.
+ * A column has one width for as long as the index has codes; its histogram is
+ * made again with them.
  */
 
-/* A value in the form that a histogram has; false if it is too long for that. */
+/* A value in the form used in a histogram; false if it is too long. */
 static bool
 TakeValue(const PipeannAttribute *attribute, Datum value, Datum *taken)
 {
@@ -358,7 +354,7 @@ PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 	MemoryContextReset(a->scratch);
 }
 
-/* Rows of a node that are looked at. */
+/* The most rows of a node that are sampled. */
 #define MOST_ROWS_OF_NODE 16
 
 /* A node's different values of a column. */
@@ -383,7 +379,7 @@ AddNodeValue(PipeannAttribute *attribute, Datum value, bool isnull,
 		node->n++;
 }
 
-/* Look at the other rows of a node that has several. */
+/* Sample the other rows of a node that has several. */
 static void
 AddNode(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
 		PipeannSamples *samples)
@@ -465,8 +461,8 @@ PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 /* ---------- nodes ---------- */
 
 /*
- * A node with more overflow slots has no code made for it: of so many rows hardly one is
- * the only one with a value, and they are read with a page locked.
+ * No code is made for a node with more overflow slots: among that many rows a
+ * value is rarely in only one, and they are read with a page locked.
  */
 #define MOST_OVERFLOW_SLOTS 8
 
@@ -487,7 +483,7 @@ AddRows(PipeannAttributes *a, const PipeannIndexView *view, uint32 id,
 		{
 			whole = PipeannReadRow(view, row, true);
 			if (whole == NULL)
-				continue;		/* VACUUM has removed it */
+				continue;		/* VACUUM has removed the row */
 		}
 		PipeannAttributesEncode(a, id, whole != NULL ? whole : row, one);
 		if (*any)
@@ -525,7 +521,7 @@ AddToHash(PipeannRowList list, uint64 hash)
 							   (int) list.bytes, hash);
 }
 
-/* The hash of a node's rows, which it sets slot to. False if there are too many. */
+/* The hash of a node's rows; copies its slot to *slot. False if there are too many. */
 static bool
 HashRows(const PipeannIndexView *view, uint32 id, PipeannSlot *slot,
 		 uint64 *hash)

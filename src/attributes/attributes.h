@@ -1,7 +1,7 @@
 /*
  * attributes.h
- *		Attribute codes: small codes of the values of filter columns, by which a
- *		search knows in memory which nodes may match.
+ *		Attribute codes: small codes of the values of filter columns, from
+ *		which a search knows, in memory, which nodes may match.
  *
  * This room knows values, their order and hashes, and which codes pass a
  * condition. It must not know when codes are written or searched.
@@ -28,22 +28,22 @@ typedef struct PipeannAttributes PipeannAttributes;
 typedef struct PipeannColumnOptions
 {
 	int32		vl_len_;		/* varlena header (do not touch directly!) */
-	int			code_bytes;		/* of its attribute code; 0: by the data */
+	int			code_bytes;		/* width of its attribute code; 0: chosen by the data */
 } PipeannColumnOptions;
 
 /* Row j of node i of the samples to train on, or NULL for none. */
 typedef const PipeannRow *(*PipeannRowAt) (uint32 i, uint32 j, void *arg);
 
 /*
- * The code of what a node has now, made while no page is locked, and put on its page if
- * the node's rows are still the same then (src/README, "attribute codes").
+ * A node's code, computed while no page is locked, and put on its page if the
+ * node still has the same rows then (src/README, "attribute codes").
  */
 typedef struct PipeannNodeCode
 {
 	PipeannAttributes *attributes;
 	const PipeannIndexView *view;
-	bool		mix;			/* put one that covers everything if the rows have
-								 * changed; else none */
+	bool		mix;			/* if the rows have changed put a code that
+								 * covers everything; else none */
 	bool		known;
 	PipeannSlot *slot;
 	uint64		rows;			/* their hash */
@@ -82,7 +82,7 @@ extern void PipeannAttributesOfNode(PipeannAttributes *a,
 extern bool PipeannNodeCodeMake(PipeannNodeCode *node, uint32 id);
 extern void PipeannNodeCodePut(uint32 id, uint8 *code, void *arg);
 
-/* Those of an open index, or NULL. */
+/* The attributes of an open index, or NULL. */
 static inline PipeannAttributes *
 PipeannAttributesOfView(const PipeannIndexView *view)
 {

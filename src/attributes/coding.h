@@ -9,24 +9,24 @@
 #include "base/id_set.h"
 #include "common/hashfn.h"
 
-/* What compares values, or hashes elements. */
+/* The function that compares values, or hashes elements. */
 typedef struct PipeannOrder
 {
 	Oid			function;
 	Oid			collation;		/* with which it is called */
-	Oid			family;			/* of B-trees, whose it is; Invalid if by type */
+	Oid			family;			/* its B-tree operator family, or Invalid if by type */
 } PipeannOrder;
 
 typedef struct PipeannAttribute PipeannAttribute;
 
-/* What a sample of rows tells of a column. */
+/* Samples of a column's values. */
 typedef struct PipeannSamples
 {
-	Datum	   *values;			/* but for NULLs, and those that are too long */
+	Datum	   *values;			/* without NULLs, and values that are too long */
 	uint32		n;
-	uint32		nodes;			/* that were looked at */
-	uint32		mixed;			/* of them those with several values */
-	uint64		mixed_values;	/* that these have in sum */
+	uint32		nodes;			/* sampled */
+	uint32		mixed;			/* nodes with several values */
+	uint64		mixed_values;	/* values of these, in total */
 } PipeannSamples;
 
 /*
@@ -36,22 +36,22 @@ typedef struct PipeannSamples
 typedef struct PipeannCodec
 {
 	/*
-	 * What compares values, or hashes elements; Invalid, or false, if nothing does. The
-	 * order of an operator class is that by the type before.
+	 * Find the function that compares values, or hashes elements; Invalid, or
+	 * false, if there is none. order_of_class gets the order by the type.
 	 */
 	Oid			(*function_of_type) (Oid type);
 	bool		(*order_of_class) (Oid family, Oid intype,
 								   PipeannOrder *order);
 
-	/* a width before there are samples, and by them */
+	/* the width without samples, and with samples */
 	int			(*first_width) (Oid type);
 	int			(*width) (PipeannAttribute *attribute,
 						  const PipeannSamples *samples);
 
-	/* what it samples */
+	/* what is sampled */
 	uint32		most_samples;	/* about */
 	Size		most_bytes;		/* of a value */
-	bool		by_nodes;		/* whether the width is by the values of nodes */
+	bool		by_nodes;		/* whether the width depends on the values of nodes */
 
 	/* make a histogram, which is all zeroes; samples may be sorted */
 	void		(*train) (const PipeannAttributes *a,
@@ -63,12 +63,12 @@ typedef struct PipeannCodec
 						   PipeannAttribute *attribute, Datum value,
 						   bool isnull, uint8 *code);
 
-	/* have it cover everything; have one that was written cover another, too */
+	/* make a code cover everything; make one that was written cover another, too */
 	void		(*mix) (const PipeannAttribute *attribute, uint8 *code);
 	void		(*merge) (const PipeannAttribute *attribute,
 						  const uint8 *other, uint8 *code);
 
-	/* whether it was written; whether it may cover more than one row does */
+	/* whether a code was written; whether it may cover more than one row's values */
 	bool		(*is_written) (const PipeannAttribute *attribute,
 							   const uint8 *code);
 	bool		(*may_shrink) (const PipeannAttribute *attribute,
@@ -102,7 +102,7 @@ struct PipeannAttributes
 {
 	Relation	index;
 	TupleDesc	values;
-	int			columns;		/* of the values, those before which are looked
+	int			columns;		/* number of leading values that are looked
 								 * at */
 	int			bytes;
 	int			n;
@@ -118,9 +118,7 @@ PipeannCompareValues(PipeannAttribute *attribute, Datum a, Datum b)
 										   attribute->order.collation, a, b));
 }
 
-/*
- * Have values of a byte pass in which none of some bits is, and all of others.
- */
+/* Let values of a byte pass in which some bits are cleared, and others set. */
 static inline void
 PipeannLetPass(PipeannCodeColumn *column, uint32 away, uint32 there)
 {
@@ -129,7 +127,7 @@ PipeannLetPass(PipeannCodeColumn *column, uint32 away, uint32 there)
 			PipeannSetBit(column->first, value);
 }
 
-/* A second hash; it is odd. */
+/* A second hash, which is odd. */
 static inline uint32
 PipeannHashAgain(uint32 hash)
 {

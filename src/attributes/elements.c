@@ -2,13 +2,13 @@
  * elements.c
  *		The codec of arrays: bits of their elements.
  *
- * A code has bits for each element, inverted, so that rows that join a node take bits
- * away. The first one is set in all that is written.
+ * A code has bits for each element, inverted, so that rows that join a node
+ * clear bits. The first bit is set in every code that is written.
  *
- * Elements that are frequent have a bit each, all others some bits of a Bloom
- * filter. The histogram of an array column tells which those are and how many. It knows
- * elements by their hashes: two with one hash share their bits, and a condition on
- * one lets the other pass, which does no harm.
+ * Frequent elements have a bit each, all others some bits of a Bloom filter. The
+ * histogram of an array column lists the frequent elements, and has the number of
+ * bits of the others. Elements are known by their hashes: two with one hash share
+ * their bits, and a condition on one lets the other pass, which does no harm.
  */
 #include "postgres.h"
 
@@ -33,8 +33,8 @@
 #define MOST_COUNTED 255
 
 /*
- * A code is wide enough if it lets no more than this share of rows pass in vain, or hardly
- * more than the widest code.
+ * A code is wide enough if no more than this share of rows are false
+ * positives, or hardly more than with the widest code.
  */
 #define GOOD_SHARE (1.0 / 64)
 #define GOOD_FACTOR 1.25
@@ -45,9 +45,9 @@
 typedef struct Histogram
 {
 	uint32		own;			/* elements with a bit of their own */
-	uint32		hashes;			/* bits of each other one; 0 means 1 */
-	float		in_vain;		/* rows that one of the others lets pass in vain */
-	float		in_rows;		/* rows that one of the others is in */
+	uint32		hashes;			/* bits of each other element; 0 means 1 */
+	float		in_vain;		/* false positives of one of the others */
+	float		in_rows;		/* rows that contain one of the others */
 	uint32		elements[8 * PIPEANN_MOST_WIDTH - 2];	/* [own], by their hashes */
 } Histogram;
 
@@ -97,20 +97,20 @@ typedef struct Counted
 {
 	uint32		hash;
 	uint32		rows;
-	uint32		first;			/* of the pairs with it */
+	uint32		first;			/* the first pair with it */
 } Counted;
 
-/* What is known of the elements of some rows. */
+/* Statistics of the elements of sampled rows. */
 typedef struct Sample
 {
 	uint32		rows;
 	uint32		n;				/* different elements, the frequent ones first */
 	Counted    *counted;
-	uint32		npairs;			/* of an element and a row that has it */
+	uint32		npairs;			/* pairs of an element and a row that has it */
 	uint64	   *pairs;			/* sorted: hash << 32 | row */
 } Sample;
 
-/* How a code could be, and what it would let pass in vain. */
+/* A possible code, and its false positives. */
 typedef struct Choice
 {
 	int			width;
@@ -178,7 +178,7 @@ SampleOf(PipeannAttribute *attribute, const PipeannSamples *samples)
 
 /* ---------- what is best ---------- */
 
-/* The share of rows that have all bits of an element that they do not have. */
+/* The share of false positives: rows with all bits of an element that they lack. */
 static double
 ShareInVain(const Sample *s, const uint32 *rows_with, uint32 bits,
 			uint32 hashes)
@@ -192,7 +192,7 @@ ShareInVain(const Sample *s, const uint32 *rows_with, uint32 bits,
 	return sum / s->rows;
 }
 
-/* Take the best of codes with this many bits of their own, if that is better. */
+/* Try codes with this many elements that have bits of their own; keep the best. */
 static void
 TryOwn(const Sample *s, uint32 own, Choice *best)
 {
@@ -236,7 +236,7 @@ BestOf(const Sample *s, int width)
 	return best;
 }
 
-/* The codec's width and train. */
+/* The codec's functions to choose the width and to train. */
 static int
 ElementWidth(PipeannAttribute *attribute, const PipeannSamples *samples)
 {
@@ -281,7 +281,7 @@ ElementTrain(const PipeannAttributes *a, PipeannAttribute *attribute,
 /* In the first byte of a code. */
 #define WRITTEN 0x80
 
-/* The share of nodes that a code lets pass that match, if unknown. */
+/* The share of passing nodes that match, if it is unknown. */
 #define BLOOM_PRECISION 0.1
 
 /* The histogram, checked; NULL if there is none. */
@@ -372,13 +372,13 @@ MayShrink(const PipeannAttribute *attribute, const uint8 *code)
 /* ---------- conditions ---------- */
 
 /*
- * A node may have an element if all of its bits are away. Bits are tested byte by byte,
- * as one byte of all nodes stands together.
+ * A node may have an element if all of its bits are cleared. Bits are tested
+ * byte by byte, as a given byte of all nodes' codes is stored together.
  */
 
 /*
- * Elements that all have to be there; returns whether each has a bit of its own. The
- * first byte tells what was written, too.
+ * Add tests for elements that all have to be present; returns whether each has a
+ * bit of its own. The first byte's test also shows whether the code was written.
  */
 static bool
 PassAll(const PipeannAttribute *attribute, const Histogram *histogram,
@@ -397,9 +397,9 @@ PassAll(const PipeannAttribute *attribute, const Histogram *histogram,
 }
 
 /*
- * The same of elements of which one has to be there. Those with bits in one byte only
- * share a test of this; and so do, by a part of their bits, those for which there is no
- * more room.
+ * Add tests for elements of which one has to be present. Those with bits in
+ * only one byte share a test of it; when tests run out, others share one, too,
+ * with only a part of their bits tested.
  */
 static bool
 PassAny(const PipeannAttribute *attribute, const Histogram *histogram,
@@ -451,7 +451,7 @@ PassOne(PipeannAttribute *attribute, const Histogram *histogram,
 	bool		exact;
 	double		precision = BLOOM_PRECISION;
 
-	/* one test of what was written, and those of an element at least */
+	/* room for one test of whether it was written, and for those of an element */
 	if (filter->n + 2 * attribute->width + 2 > PIPEANN_MAX_CODE_COLUMNS)
 		return;
 	if ((key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL | SK_SEARCHARRAY)) ||
@@ -483,7 +483,7 @@ Pass(const PipeannAttributes *a, PipeannAttribute *attribute,
 
 /* ---------- the codec ---------- */
 
-/* What compares elements is their type's equality, as in the operators of arrays. */
+/* Elements are compared by their type's equality, as in the operators of arrays. */
 static Oid
 HashOfType(Oid type)
 {
