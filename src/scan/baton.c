@@ -1,7 +1,7 @@
 /*
  * baton.c
- *		Scans that ask other servers with the same index, each of which has its part of the
- *		graph in memory, for ids of near nodes.
+ *		Scans that ask other servers for ids of near nodes: they have the same
+ *		index, and each has its own part of the graph in memory.
  */
 #include "postgres.h"
 
@@ -15,16 +15,16 @@
 bytea	   *(*pipeann_ask_part) (Relation index, uint32 part, const bytea *message,
 								 TimestampTz *until);
 
-/* ---------- the server that a client has asked ---------- */
+/* ---------- the server that a client queries ---------- */
 
-/* What a search calls back with. */
+/* The argument of a search's callback. */
 typedef struct Baton
 {
 	PipeannScan *state;
-	TimestampTz until;			/* how long others are waited for; or 0 */
+	TimestampTz until;			/* how long to wait for other servers, or 0 */
 } Baton;
 
-/* What is sent is the query as it was given, which makes the same of it everywhere. */
+/* The query is sent as the user gave it, so that each server converts it in the same way. */
 static bool
 PassOn(PipeannSearch *search, uint32 part, void *arg)
 {
@@ -64,8 +64,8 @@ PassOn(PipeannSearch *search, uint32 part, void *arg)
 }
 
 /*
- * The parameters of a search in mode baton, or else it is that of the default mode. Workers
- * would open connections that live as long as they do; others do not know the conditions.
+ * Set the parameters of a search in mode baton, or in the default mode if that cannot be used.
+ * Workers would open connections only for their lifetime; other servers do not know conditions.
  */
 void
 PipeannBatonBegin(PipeannScan *state, PipeannSearchParams *params)
@@ -85,7 +85,7 @@ PipeannBatonBegin(PipeannScan *state, PipeannSearchParams *params)
 	baton->state = state;
 }
 
-/* ---------- the server that is asked by another one (step.c) ---------- */
+/* ---------- the server that another server asks (step.c) ---------- */
 
 static bool
 PassBack(PipeannSearch *search, uint32 part, void *arg)

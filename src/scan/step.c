@@ -1,7 +1,7 @@
 /*
  * step.c
- *		What a server does for scans of others that have the same index (baton.c), and
- *		which of them to ask.
+ *		What a server does for scans of other servers that have the same index
+ *		(baton.c), and which server to ask.
  */
 #include "postgres.h"
 
@@ -22,7 +22,7 @@ Broken(void)
 			 errmsg("invalid state of a search")));
 }
 
-/* The head of a message; errors if it is none. */
+/* The head of a message; errors if it is not valid. */
 static PipeannBatonHead
 HeadOf(const bytea *message)
 {
@@ -79,9 +79,9 @@ BeginScan(Relation table, Relation index, Datum query, PipeannStep *step)
 }
 
 /*
- * Go on with another server's search, as far as it wants pages of this server's part: the
- * ids of what it knows then. NULL if this server's index is another one, or has no codes.
- * Errors if what is given is no message of such a search.
+ * Continue another server's search, as long as it wants pages of this server's
+ * part; returns the ids in its list then. NULL if this server's index is not the
+ * same, or has no codes. Errors if the message is not one of such a search.
  */
 bytea *
 PipeannScanStep(Relation table, Relation index, const bytea *message)
@@ -118,8 +118,8 @@ PipeannScanStep(Relation table, Relation index, const bytea *message)
 }
 
 /*
- * The part of an index, from 1, of which some node is near a query, by the entry graph;
- * 0 if there are no parts, or no distances; sparse vectors are not found by the graph.
+ * The part of an index, from 1, with the node of the entry graph that is nearest to a query; 0
+ * if there are no parts or distances, or for sparse vectors, which the graph does not find.
  */
 int
 PipeannScanPart(Relation table, Relation index, Datum query)

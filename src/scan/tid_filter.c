@@ -2,9 +2,9 @@
  * tid_filter.c
  *		TID filters: scans among rows of the table that are given by their TIDs.
  *
- * The search scans the codes of these rows and no others. Rows of which no node is
- * known are compared by their vectors in the table, or, if they are many, found among
- * the nearest of all rows (src/README, "rows that other indexes find").
+ * The search scans the codes of these rows and no others. Rows without a known
+ * node are compared by their vectors in the table, or, if there are many, found
+ * among the nearest of all rows (src/README, "rows that other indexes find").
  */
 #include "postgres.h"
 
@@ -16,18 +16,18 @@
 #include "utils/rel.h"
 
 /*
- * The nodes of rows of the table, by the map of rows that the cache keeps. It is made
- * by a pass over the index when it is wanted and there is none, and when many rows
- * have come.
+ * The nodes of rows of the table, by the map of rows that the cache keeps. It
+ * is made by a pass over the index when it is needed and there is none, and
+ * again when many rows have been inserted.
  */
 
-/* The map is made anew if of the rows wanted, and of all nodes, so many are new. */
+/* The map is made again if more than one in this many wanted rows, and nodes, are new. */
 #define NEW_PART 16
 
 /* Heavyweight page lock: one session makes a map of rows at a time. */
 #define ROW_MAP_LOCK 4
 
-/* Memory for rows in a pass at first. */
+/* Rows that a pass has memory for at first. */
 #define FIRST_ROWS 65536
 
 typedef struct Gathering
@@ -81,9 +81,9 @@ GatherPage(Gathering *g, uint32 page, const char *slots)
 }
 
 /*
- * The view's metapage is older than all pages that are read: what it says of removals
- * holds of every row found. If it is too old already the map would be of no use. While
- * one session makes a map others do without.
+ * The view's metapage is older than all pages read, so its `removals` is valid
+ * for every row found. If it is outdated already the map would be useless.
+ * While one session makes a map others do without.
  */
 static void
 MakeMap(const PipeannIndexView *view)
@@ -122,7 +122,7 @@ MakeMap(const PipeannIndexView *view)
 	pfree(g.rows);
 }
 
-/* How many ids are not below a number. */
+/* How many ids are not below nids. */
 static uint32
 CountUnknown(const uint32 *ids, uint32 n, uint32 nids)
 {
@@ -133,7 +133,7 @@ CountUnknown(const uint32 *ids, uint32 n, uint32 nids)
 	return unknown;
 }
 
-/* Whether a map that knows these nodes is as good as one made now would be. */
+/* Whether a map that gave these nodes is good enough, compared with one made now. */
 static bool
 IsGoodEnough(const PipeannIndexView *view, const uint32 *ids, uint32 n,
 			 uint64 nodes)
@@ -142,7 +142,7 @@ IsGoodEnough(const PipeannIndexView *view, const uint32 *ids, uint32 n,
 		view->meta.nodes <= nodes + nodes / NEW_PART;
 }
 
-/* The nodes of rows, INVALID_ID where it is not known. */
+/* The nodes of rows; INVALID_ID for those not known. */
 static void
 FindNodes(const PipeannIndexView *view, const PipeannTidFilter *rows,
 		  uint32 *ids)
@@ -168,13 +168,13 @@ struct PipeannTidFilterState
 {
 	const PipeannTidFilter *rows;
 	uint8	   *nodes;			/* a bit for each node */
-	uint32		nids;			/* bits that there are */
+	uint32		nids;			/* number of bits */
 	uint8	   *nodeless;		/* a bit for each row that has no node here */
 };
 
 /*
- * Of n unknown rows among N nodes a search for the nearest ten comes to about
- * 10 * N / n others, and each costs so many times what one in the table does.
+ * To find the nearest ten of n unknown rows among N nodes a search visits about 10 *
+ * N / n nodes, each of which costs NODE_COST times as much as a row in the table.
  */
 #define NEAREST 10.0
 #define NODE_COST 16.0
@@ -187,9 +187,7 @@ IsOfThem(uint32 id, const PipeannSlot *slot, void *arg)
 	return id < filter->nids && PipeannHasBit(filter->nodes, id);
 }
 
-/*
- * Add a row of which no node is known to the scan's results, if the snapshot sees it.
- */
+/* Add a row without a known node to the scan's results, if the snapshot sees it. */
 static void
 AddUnknown(PipeannScan *state, const ItemPointerData *tid)
 {
@@ -202,8 +200,8 @@ AddUnknown(PipeannScan *state, const ItemPointerData *tid)
 }
 
 /*
- * Take the nodes out of ids, each once, and the rows that have none. Such a row may
- * have joined one of these nodes since: it is not to come twice.
+ * Collect the nodes in ids, each once, and the rows that have none. Such a row
+ * may have joined one of these nodes since: it must not be returned twice.
  */
 static uint32
 TakeNodes(PipeannScan *state, PipeannTidFilterState *filter, uint32 *ids)
@@ -229,8 +227,8 @@ TakeNodes(PipeannScan *state, PipeannTidFilterState *filter, uint32 *ids)
 }
 
 /*
- * Find the nodes of the rows, in CurrentMemoryContext, and set a search's parameters
- * by them. Rows of which no node is known are read from the table.
+ * Find the nodes of the rows, in CurrentMemoryContext, and set a search's
+ * parameters accordingly. Rows without a known node are read from the table.
  */
 PipeannTidFilterState *
 PipeannTidFilterBegin(PipeannScan *state, PipeannSearchParams *params)
@@ -267,7 +265,7 @@ CompareTids(const void *a, const void *b)
 							  unconstify(ItemPointerData *, (const ItemPointerData *) b));
 }
 
-/* Whether a row of a node is among those that are wanted of it. */
+/* Whether a row of a node is one of those wanted. */
 bool
 PipeannTidFilterHas(const PipeannTidFilterState *filter, const ItemPointerData *tid)
 {
