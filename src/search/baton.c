@@ -1,10 +1,9 @@
 /*
  * baton.c
- *		A search's list, for servers that have the same index and another part of it in
- *		memory (BatANN).
- *
- * What travels is ids of candidates, and an id is a hint that anybody may have made up:
- * its code says how near it is, and no row of it is returned before its page is read here.
+ *		Exchanging a search's list with servers that have the same index and
+ *		another part of it in memory (BatANN). Only ids of candidates are sent,
+ *		and an id is a mere hint that need not be true: its code says how near
+ *		the node is, and no row of it is returned before its page is read here.
  */
 #include "search/state.h"
 
@@ -25,7 +24,7 @@ PipeannSearchList(const PipeannSearch *search)
 	return list;
 }
 
-/* Make candidates of n ids that another server has found, no more than the list has room for. */
+/* Turn n ids that another server has found into candidates, as far as the list has room. */
 void
 PipeannSearchTakeIds(PipeannSearch *search, const char *ids, uint32 n)
 {
@@ -48,8 +47,8 @@ PipeannSearchTakeIds(PipeannSearch *search, const char *ids, uint32 n)
 }
 
 /*
- * Go on with the search of another server that has these ids in its list, of which it has
- * explored some, as far as its policy does here.
+ * Continue the search of another server, whose list has these ids, the first
+ * of them explored, as far as the policy goes here.
  */
 void
 PipeannSearchStep(PipeannSearch *search, const char *ids, uint32 n, uint32 explored)

@@ -3,9 +3,9 @@
  *		A scan of the codes: searching among the few nodes that match, without the
  *		graph.
  *
- * The attribute codes tell which nodes may match, or the caller names them. If they
- * are no more than the list would be, it has to be sure that none that is left can be
- * nearer than ten results: then the answer is exact.
+ * The attribute codes show which nodes may match, or the caller lists them. If
+ * there are no more of them than the list would have, the scan goes on until
+ * surely none left is nearer than ten results: then the answer is exact.
  */
 #include "search/state.h"
 
@@ -17,11 +17,11 @@
 #define HEAP_ITEM PipeannDiscard
 #include "search/heap.h"
 
-/* The nodes that may match, in the order of the distances of their codes. */
+/* Collecting the nodes that may match, in the order of their code distances. */
 
 /*
- * Nodes kept at first, of which half are surely the nearest; more after a walk, which has
- * explored most of the nearest. Each time that this was not enough GROWTH times as many are.
+ * Nodes kept at first, of which half are surely the nearest; more after a walk, which has explored
+ * most of the nearest. Each time that this was not enough GROWTH times as many are kept.
  */
 #define FIRST_KEPT 256
 #define KEPT_OF_EXPLORED 8
@@ -34,8 +34,8 @@
 #define MAX_UNORDERED 20
 
 /*
- * Those found before are not added again. When there is no room left, the nearer half
- * is kept.
+ * Add a node, unless it was found before. When there is no room left, the
+ * nearer half is kept.
  */
 static void
 Add(PipeannCodeScan *order, uint32 id, float dist)
@@ -74,7 +74,7 @@ AddBatch(PipeannSearch *search, const Batch *batch)
 	order->passing += n;
 	PipeannPqScan(&search->codes->pq, search->layout->metric, search->table, codes, n,
 				  dist);
-	/* what newer codes tell is no order to go on in: all are looked at, or were */
+	/* with newer codes the order has no meaning: all nodes are read, or were */
 	for (int i = 0; i < n; i++)
 		Add(order, batch->ids[i],
 			search->codes->loader != NULL && search->codes->loader->stale ?
@@ -113,8 +113,8 @@ CollectPassing(PipeannSearch *search, Batch *batch)
 }
 
 /*
- * The n nodes given; or, without conditions, all n, as any may be wanted that the graph
- * did not lead to.
+ * Collect the n given nodes; or, without conditions, all n nodes, as any to
+ * which the graph did not lead may be wanted.
  */
 static void
 CollectAll(PipeannSearch *search, Batch *batch, uint32 n)
@@ -132,7 +132,7 @@ CollectAll(PipeannSearch *search, Batch *batch, uint32 n)
 	}
 }
 
-/* Find the nearest behind the last one found, and keep up to `size` of them. */
+/* Find the nearest beyond the last one found, and keep up to `size` of them. */
 static void
 FindNearest(PipeannSearch *search, uint64 size)
 {
@@ -155,7 +155,7 @@ FindNearest(PipeannSearch *search, uint64 size)
 		CollectAll(search, &batch, search->codes->ncodes);
 	if (order->passing == 0 && batch.n <= Min(MAX_UNORDERED, search->params.ef))
 	{
-		/* so few, the only ones, that their order does not matter */
+		/* so few in all that their order does not matter */
 		for (int i = 0; i < batch.n; i++)
 			order->items[i] = (PipeannDiscard) {.dist = 0,.id = batch.ids[i]};
 		order->n = order->passing = batch.n;
@@ -180,7 +180,7 @@ HasNext(PipeannSearch *search)
 	return order->n > 0;
 }
 
-/* Pages asked for together: at first as many as it takes in any case. */
+/* Pages requested together: at first as many as are needed in any case. */
 #define FIRST_BATCH 16
 #define LATER_BATCH 8
 #define LATER_RUN 48
@@ -189,15 +189,15 @@ HasNext(PipeannSearch *search)
 #define MOST_LISTS 20
 
 /*
- * Standard deviations by which a code errs hardly ever, and by which most err less. Fewer
- * errors than these tell nothing.
+ * Standard deviations that a code's error hardly ever exceeds, and that most
+ * errors do not. Fewer than FEWEST_ERRORS are not enough to judge.
  */
 #define SURE_DEVIATIONS 6
 #define LIKELY_DEVIATIONS 1
 #define SPARSE_DEVIATIONS 2
 #define FEWEST_ERRORS 10
 
-/* Nodes that a run reads of sparse vectors; more if not all match that pass. */
+/* Nodes that a run reads for sparse vectors; more if not all that pass match. */
 static uint64
 MostOfSparse(const PipeannSearch *search)
 {
@@ -208,7 +208,7 @@ MostOfSparse(const PipeannSearch *search)
 					 (filter == NULL ? 1 : Max(filter->precision, 0.01)));
 }
 
-/* From now on go through the nodes that match, but for those scored already. */
+/* From now on go through the nodes that match, except those scored already. */
 static void
 Begin(PipeannSearch *search)
 {
@@ -228,9 +228,7 @@ Begin(PipeannSearch *search)
 					KEPT_OF_EXPLORED * search->explored));
 }
 
-/*
- * Begin without reading; returns the distance of the nearest code.
- */
+/* Begin without reading anything; returns the distance of the nearest code. */
 float
 PipeannEnterCodeScan(PipeannSearch *search)
 {
@@ -250,7 +248,7 @@ RefOf(PipeannSearch *search, uint32 id)
 	return &search->refs[at];
 }
 
-/* By how much codes err tells how far to go. */
+/* Note a code's error: errors decide how far to go. */
 static void
 NoteError(PipeannSearch *search, const PipeannDiscard *item,
 		  const PipeannSlot *slot)
@@ -274,7 +272,7 @@ Score(PipeannSearch *search, const PipeannDiscard *item)
 	const PipeannSlot *slot = PipeannGetSlot(search, ref, number);
 
 	if (!PipeannSlotIsLive(slot))
-		return;					/* nor is a free slot a node */
+		return;					/* a free slot is not a node, either */
 	search->source->counters->nodes_explored++;
 	search->explored++;
 	if (!PipeannIsWanted(search, item->id, slot))
@@ -321,9 +319,9 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 }
 
 /*
- * Nodes whose codes are farther than this are beyond the horizon of one of several searches.
- * (As a search of sparse vectors reads many times what is wanted, none of these nodes has to
- * be surely so. Of a distance in WHERE all rows are wanted.)
+ * Nodes whose codes are farther than this are beyond the horizon of one of several
+ * searches. (A search of sparse vectors reads many times what is wanted anyway, so
+ * this need not be certain. Within a distance in WHERE all rows are wanted.)
  */
 static float
 HorizonOfScan(const PipeannSearch *search)
@@ -337,7 +335,7 @@ HorizonOfScan(const PipeannSearch *search)
 						   SURE_DEVIATIONS);
 }
 
-/* The bound of an early end: by what codes err, and without the factor. */
+/* The bound of an early end: by the errors of codes, without the factor. */
 static float
 ErrorBound(const PipeannSearch *search)
 {
@@ -350,8 +348,8 @@ ErrorBound(const PipeannSearch *search)
 }
 
 /*
- * Read and score nodes until `most` are done; false if it ended since what is left
- * is too far, or nothing was left.
+ * Read and score nodes until `most` are done; false if it ended before because
+ * the rest is too far, or none is left.
  */
 static bool
 ReadNearest(PipeannSearch *search, uint64 most)
@@ -384,11 +382,10 @@ ReadNearest(PipeannSearch *search, uint64 most)
 }
 
 /*
- * A run of such a search; false if nothing was left.
- *
- * The first run ends early if it may. Where codes let many pass that do not match it
- * takes more than ef nodes to come to that. The second goes on to ef, and later ones
- * are short: a caller that wants more asks again.
+ * A run of a code scan; false if nothing was left. The first run ends early if
+ * it may; if many nodes that pass do not match it takes more than ef nodes to
+ * get there. The second goes on to ef, and later ones are short: a caller that
+ * wants more calls again.
  */
 bool
 PipeannRunCodeScan(PipeannSearch *search)
@@ -422,8 +419,8 @@ PipeannRunCodeScan(PipeannSearch *search)
 }
 
 /*
- * The order key up to which no result is to be expected that was not found, or few are;
- * infinity if all are.
+ * The order key up to which all results were found, surely or probably;
+ * infinity if all were.
  */
 float
 PipeannCodeScanReadTo(PipeannSearch *search, bool surely)

@@ -1,11 +1,11 @@
 /*
  * heap.h
- *		The nearest of many: a heap, and a selection without one; private to
- *		search/.
+ *		Finding the nearest items: a heap, and selection without one; private
+ *		to search/.
  *
- * A file that includes this has defined HEAP_ITEM, a type with dist and id. Of
- * items at one distance the one with the smaller id is nearer, so that the order
- * does not depend on timing.
+ * A file that includes this has defined HEAP_ITEM, a type with dist and id.
+ * Among items at the same distance the one with the smaller id counts as
+ * nearer, so that the order does not depend on timing.
  */
 static inline bool
 IsNearer(const HEAP_ITEM *a, const HEAP_ITEM *b)
@@ -34,7 +34,7 @@ SiftDown(HEAP_ITEM *heap, uint64 n, uint64 at)
 	heap[at] = moved;
 }
 
-/* Order items as a heap, nearest first; take the first of it. */
+/* Order items as a heap, nearest first; HeapTake() removes the first. */
 static inline void
 HeapMake(HEAP_ITEM *items, uint64 n)
 {
@@ -54,8 +54,8 @@ HeapTake(HEAP_ITEM *heap, uint64 *n)
 }
 
 /*
- * Have what is nearer than a pivot before what is farther. If the first item is
- * the pivot and nothing is nearer, high becomes -1.
+ * Partition items: those nearer than a pivot come before those farther. If the
+ * first item is the pivot and nothing is nearer, high becomes -1.
  */
 static inline void
 Split(HEAP_ITEM *items, int64 *low, int64 *high)
@@ -79,8 +79,8 @@ Split(HEAP_ITEM *items, int64 *low, int64 *high)
 }
 
 /*
- * Have the nearest `wanted` in front, in any order; returns the last of them.
- * Distances are numbers.
+ * Move the nearest `wanted` items to the front, in any order; returns the
+ * farthest of them. Distances must not be NaN.
  */
 static inline HEAP_ITEM
 SelectNearest(HEAP_ITEM *items, uint64 n, uint64 wanted)

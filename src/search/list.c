@@ -12,19 +12,19 @@
 /* ---------- early termination ---------- */
 
 /*
- * How much farther is much, at ef = 100: squared distances by a factor, and no
- * less than some standard deviations of the codes' error. With the factor alone a
- * search would end before it has told apart rows that differ by less than their
- * codes err; with the deviations alone it would read more at equal recall. Both
- * grow a little slower than ef. From ef = 100 on they give about the recall that
- * the list would; with a small ef the search reads less and finds less, along the
- * same curve.
+ * How much farther is enough to end, at ef = 100: a factor of squared
+ * distances, but no less than some standard deviations of the codes' error.
+ * With the factor alone a search would end before it has distinguished rows
+ * that differ by less than their codes' errors; with the deviations alone it
+ * would read more at equal recall. Both grow a little slower than ef. From ef
+ * = 100 on they give about the recall that the list would; with a small ef the
+ * search reads less and finds less, along the same curve.
  */
 #define FACTOR 0.1f
 #define DEVIATIONS 3.3f
 #define GROWTH 0.8f
 
-/* The longer the list would be, the surer the end has to be. */
+/* The longer the list, the more certain an early end has to be. */
 static void
 SetMargins(PipeannTermination *termination, int ef)
 {
@@ -35,8 +35,8 @@ SetMargins(PipeannTermination *termination, int ef)
 }
 
 /*
- * It is not on for inner products: they have no zero to measure from, and the way to a
- * large one does not lead through large ones only.
+ * There is no early end for inner products: they have no zero to measure from,
+ * and the way to a large one does not lead through large ones only.
  */
 void
 PipeannTerminationInit(PipeannTermination *termination, PipeannMetric metric, int ef)
@@ -71,8 +71,8 @@ PipeannTerminationFound(PipeannTermination *termination, float exact,
 }
 
 /*
- * By how much codes may exceed exact distances, if they err by this many standard
- * deviations more than on average; infinity while too little is known.
+ * By how much code distances may exceed exact ones, if their errors are this
+ * many standard deviations above average; infinity while too little is known.
  */
 float
 PipeannTerminationMargin(const PipeannTermination *termination,
@@ -82,7 +82,7 @@ PipeannTerminationMargin(const PipeannTermination *termination,
 		(float) PipeannSampleBound(&termination->errors, deviations);
 }
 
-/* What is much farther than a distance. */
+/* The bound beyond which a code is far enough from this distance. */
 static float
 MuchFarther(const PipeannTermination *termination, float dist)
 {
@@ -93,7 +93,7 @@ MuchFarther(const PipeannTermination *termination, float dist)
 
 /*
  * Candidates whose codes are farther than this need not be explored. Infinity
- * while too little is known, or when it is not on.
+ * while too little is known, or without early termination.
  */
 float
 PipeannTerminationBound(const PipeannTermination *termination)
@@ -114,19 +114,19 @@ PipeannTerminationBound(const PipeannTermination *termination)
 
 /*
  * Searches that may end early go on when they are hard, for up to this many
- * candidates more: with what easy ones save that gives as good results on
- * average. What is on pages at hand is explored while others are read, which
- * costs no reads and saves some. However precise the codes are, a part of the
- * list is explored: the short way to what is near may not be through what is
- * near by now.
+ * candidates more: together with what easy ones save, that gives equally good
+ * results on average. Candidates on pages at hand are explored while others
+ * are read, which costs no reads and saves some. However precise the codes
+ * are, a part of the list is explored: the short way to near nodes may not
+ * lead through the nearest so far.
  */
 #define BEYOND 100
 #define LEAST_OF(ef) (((ef) + 3) / 4)
 
 /*
- * A list of explored nodes alone gives as good results as one of nodes and
- * their page-mates if it is longer by up to a sixth, in proportion to the
- * page-mates; of those more than eight do not count.
+ * A list whose nodes alone are scored gives the same recall as one whose
+ * nodes' page-mates are scored, too, if it is longer by up to a sixth, in
+ * proportion to the number of page-mates, of which eight count at most.
  */
 #define MOST_MATES 8
 
@@ -158,12 +158,12 @@ ShortenHead(PipeannSearch *search)
 		PipeannPoolSetHead(pool, head, pool->matching);
 }
 
-/* By so much the factor is larger than for an early end. */
+/* The factor is this many times that of an early end. */
 #define HORIZON_FACTOR 1.1f
 
 /*
- * Codes farther than this are of nodes beyond the search's horizon; infinity if it has
- * none, or not enough is known of its codes' errors.
+ * Nodes whose codes are farther than this are beyond the search's horizon;
+ * infinity if it has none, or too little is known of its codes' errors.
  */
 static float
 HorizonOfCodes(const PipeannSearch *search)
@@ -172,14 +172,14 @@ HorizonOfCodes(const PipeannSearch *search)
 
 	if (!search->params.has_horizon)
 		return INFINITY;
-	/* the codes of what is explored first are too small rather than too large */
+	/* the code distances of the first candidates explored tend to be too small */
 	return search->params.horizon +
 		Max(HORIZON_FACTOR * PipeannTerminationFactor(termination, search->params.horizon),
 			PipeannTerminationMargin(termination,
 									 Max(termination->deviations, DEVIATIONS)));
 }
 
-/* Candidates that are explored even beyond the horizon, as the way may lead there. */
+/* Candidates that are explored even beyond the horizon, as the way may lead through them. */
 #define BEYOND_HORIZON 2
 
 /* Whether all is explored that may be nearer than the horizon. */
@@ -194,10 +194,9 @@ PipeannListIsBeyond(PipeannSearch *search)
 }
 
 /*
- * Set beyond which distance nothing need be explored.
- *
- * Nothing but its horizon, or what it looks for, ends a search before something was read:
- * see MOST_HITS in engine.c.
+ * Set the distance beyond which nothing need be explored. Before something was
+ * read only its horizon, or finding what it looks for, ends a search: see
+ * MOST_HITS in engine.c.
  */
 void
 PipeannListSetBound(PipeannSearch *search)
@@ -209,7 +208,7 @@ PipeannListSetBound(PipeannSearch *search)
 	if (HorizonOfCodes(search) < search->pool.bound)
 	{
 		search->pool.bound = HorizonOfCodes(search);
-		/* in memory to stray from the way costs less than to miss it */
+		/* in memory, straying from the way costs less than missing it */
 		if (!search->params.one_of_several || search->reads > 0)
 			search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
 	}
@@ -223,11 +222,11 @@ PipeannListSetBound(PipeannSearch *search)
 }
 
 /*
- * How long the list is: in memory, from the first read on, and once it is filled again. It
- * is longer by those that match if these are few. From the first read on there may be time
- * to explore what overflows, and something to be gained by an early end: in memory a larger
- * pool only takes longer to keep sorted. A list that goes beyond twice ef has an area of its
- * own already: to explore more for nothing takes processors that other sessions may want.
+ * Set the list's length: in memory, from the first read on, and once it is refilled. It is
+ * longer by matching candidates if these are few. From the first read on there may be time
+ * to explore the overflow area, and an early end may save reads: in memory a larger pool
+ * only takes longer to keep sorted. A list longer than twice ef is large enough without an
+ * overflow area: exploring more would only use CPUs that other sessions may want.
  */
 void
 PipeannListSetLength(PipeannSearch *search)
@@ -254,7 +253,7 @@ PipeannListSetLength(PipeannSearch *search)
 					 (int) (wanted * search->params.policy->overflow));
 }
 
-/* Make the pool empty, as long as it is while nothing was read. */
+/* Make the pool empty, with the length that it has until something is read. */
 void
 PipeannListBegin(PipeannSearch *search)
 {
@@ -266,8 +265,8 @@ PipeannListBegin(PipeannSearch *search)
 }
 
 /*
- * The list is of another length from now on, and what of it is to be explored, as if it
- * had been so from the beginning.
+ * Change the length of the list, and how much of it is explored, as if it had
+ * been so from the beginning.
  */
 void
 PipeannListSetEf(PipeannSearch *search, int ef)
@@ -279,7 +278,7 @@ PipeannListSetEf(PipeannSearch *search, int ef)
 	PipeannListSetBound(search);
 }
 
-/* From now on all of the list is explored, and no more. */
+/* From now on the whole list is explored, and no more. */
 void
 PipeannListForgetEarlyEnd(PipeannSearch *search)
 {
@@ -289,8 +288,8 @@ PipeannListForgetEarlyEnd(PipeannSearch *search)
 }
 
 /*
- * Fill the pool with the best of what fell out of it; returns whether there was
- * anything. The caller sets page and ref of what came in.
+ * Refill the pool with the nearest of the candidates dropped from it; returns
+ * whether there were any. The caller sets their page and ref.
  */
 bool
 PipeannListRefill(PipeannSearch *search)

@@ -9,20 +9,20 @@
 #include "base/pause.h"
 #include "distance/distance.h"
 
-/* Distances of candidates by their codes, and of nodes by their vectors. */
+/* Computing distances: of candidates by their codes, and of nodes by their vectors. */
 
-/* Make the table of the distances of codes, once. */
+/* Compute the query's table of code distances, once. */
 void
 PipeannMakeTable(PipeannSearch *search)
 {
 	if (search->has_table)
-		return;					/* it has walked, and scans codes now */
+		return;					/* it was made for the walk before this code scan */
 	PipeannPqTable(&search->codes->pq, search->layout->metric, search->query,
 				   search->table);
 	search->has_table = true;
 }
 
-/* Whether a candidate comes into the pool, and if it matches as far as codes tell. */
+/* Whether a candidate gets into the pool; sets whether it matches as far as codes show. */
 static inline bool
 Takes(PipeannSearch *search, uint32 id, float dist, bool *matches)
 {
@@ -77,9 +77,9 @@ PipeannBatchToPool(PipeannSearch *search, int n)
 }
 
 /*
- * Make the page-mates of entry points candidates (LAANN, algorithm 2). The pages
- * need not have come: codes tell what is there. Slots that a build leaves free may
- * hold no node.
+ * Make the page-mates of entry points candidates (LAANN, algorithm 2). The
+ * pages need not have been read: ids follow from the page number, and
+ * distances from codes. Slots that a build leaves free are not considered.
  */
 void
 PipeannAddEntryPages(PipeannSearch *search)
@@ -105,9 +105,9 @@ PipeannAddEntryPages(PipeannSearch *search)
 }
 
 /*
- * By a sum that the storage has in place of squared differences (of bits: by how many two
- * differ), or Jaccard distance.
- * A function of its own leaves the other metrics without work space to set up.
+ * The distance by the storage's sum in place of squared differences (for bits,
+ * the number that differ), or by Jaccard distance. As a separate function it
+ * saves the other metrics from setting up work space.
  */
 static __attribute__((noinline)) float
 SumDistance(const PipeannLayout *layout, const void *query, const void *vector,
@@ -126,7 +126,7 @@ float
 PipeannExactDistance(const PipeannLayout *layout, const void *query,
 					 const void *vector, PipeannStorage storage, float aux)
 {
-	/* of a switch with a case more gcc makes a table, which takes longer */
+	/* with one more case gcc would compile a switch to a jump table, which is slower */
 	if (layout->metric == PIPEANN_L2)
 		return PipeannKernel->l2[storage] (query, vector, layout->dim);
 	if (layout->metric == PIPEANN_IP)
@@ -185,15 +185,15 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 }
 
 /*
- * Add a page's live nodes to the results, but for those scored already, and those
- * that are not wanted. With join all of them go to the pool, too.
+ * Add a page's live nodes to the results, except those scored already, and
+ * those not wanted. With join all of them go to the pool, too.
  *
  * A node whose page is here costs no read to explore: if it is near enough for
- * the pool, it belongs there even though no node explored so far has an edge
- * to it. It joins by the distance of its code, as every candidate does: where
- * codes are poor, exact distances among them would come all first or all last.
- * The codes of out-of-line vectors, made for others, are so poor that they would
- * keep nearer nodes on other pages out of the pool: these do not join.
+ * the pool, it belongs there even though no node explored so far has an edge to
+ * it. It joins by the distance of its code, as every candidate does: among poor
+ * codes exact distances would all come first, or all last. The codes of
+ * out-of-line vectors, for which the codebook was not made, are so poor that they
+ * would keep nearer nodes on other pages out of the pool: such nodes do not join.
  */
 static void
 ScorePage(PipeannSearch *search, uint32 page, const char *nodes, uint64 scored,
@@ -220,17 +220,17 @@ ScorePage(PipeannSearch *search, uint32 page, const char *nodes, uint64 scored,
 }
 
 /*
- * Telling of results that are likely to be returned, while the search waits.
+ * Announcing results that are likely to be returned, while the search waits.
  *
  * A result is settled when it is among the nearest that are wanted, and all
- * candidates left are, by their codes, farther. That is how an early end is found,
- * too (pool.h). But here a wrong answer only costs a page of the table that
- * is read in vain. So codes are taken to err as they do on average.
+ * candidates left are, by their codes, farther. That is how an early end is
+ * found, too (pool.h). But here a wrong guess only costs a page of the table,
+ * read for nothing. So codes are assumed to have average errors.
  */
 
 /*
- * Tell params.settled of the results that are settled, of each once. Does nothing
- * unless a page is being read.
+ * Call params.settled for each settled result, once. Does nothing unless a
+ * page is being read.
  */
 static void
 TellSettled(PipeannSearch *search)
@@ -257,7 +257,7 @@ TellSettled(PipeannSearch *search)
 	}
 }
 
-/* Start the reads that are queued, and tell. */
+/* Start the queued reads, and announce settled results. */
 void
 PipeannStartReads(PipeannSearch *search)
 {
@@ -267,7 +267,7 @@ PipeannStartReads(PipeannSearch *search)
 
 /*
  * Score one page that waits for it; false if there is none. Its nodes may join
- * the pool: positions in it are not to be relied on any more.
+ * the pool: positions in it are no longer valid.
  */
 bool
 PipeannScoreNext(PipeannSearch *search)
@@ -283,7 +283,7 @@ PipeannScoreNext(PipeannSearch *search)
 	return true;
 }
 
-/* Score pages until one more comes, or wait for it. */
+/* Score pages until another page arrives, or wait for it. */
 void
 PipeannAwaitPage(PipeannSearch *search)
 {
@@ -302,7 +302,7 @@ PipeannAwaitPage(PipeannSearch *search)
 		PipeannNotePage(search, frame);
 }
 
-/* The pages that a search has asked for. */
+/* The pages that a search has requested. */
 
 static uint32
 AddRef(PipeannSearch *search, uint32 page)
@@ -342,7 +342,7 @@ HoldFrame(PipeannSearch *search, uint32 at, PipeannFrame *frame, float dist)
 		PipeannNotePage(search, frame);
 }
 
-/* What is wanted of a node's page if it is resident. */
+/* Which slot of a node's page is wanted if it is resident, or all. */
 static int
 WantedSlot(const PipeannSearch *search, uint32 id)
 {
@@ -368,7 +368,7 @@ PipeannRequestPage(PipeannSearch *search, int position)
 	Request(search, item->page, WantedSlot(search, item->id), item->dist);
 }
 
-/* Ask for a page that was given back. */
+/* Request a page again that was given back. */
 static void
 RequestAgain(PipeannSearch *search, const PipeannPageRef *ref)
 {
@@ -408,7 +408,7 @@ PipeannLookUpPage(PipeannSearch *search, int position)
 	return true;
 }
 
-/* Have all nodes of a page at hand scored: refs[at]. */
+/* Queue the page of refs[at], which is at hand, for scoring of all nodes. */
 static void
 QueueScoring(PipeannSearch *search, uint32 at)
 {
@@ -417,9 +417,8 @@ QueueScoring(PipeannSearch *search, uint32 at)
 }
 
 /*
- * Have those nodes of a page at hand scored that are not yet: refs[at].
- *
- * Of nodes not scored until now it is what the page is now that counts.
+ * Queue the page of refs[at], which is at hand, for scoring of the nodes not
+ * scored yet, as they are in the current version of the page.
  */
 static void
 ScoreWholePage(PipeannSearch *search, uint32 at)
@@ -432,7 +431,7 @@ ScoreWholePage(PipeannSearch *search, uint32 at)
 	QueueScoring(search, at);
 }
 
-/* Note that a page has come. */
+/* Note that a page has arrived. */
 void
 PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 {
@@ -454,11 +453,10 @@ PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 }
 
 /*
- * Have the processor fetch the width nearest nodes in no beam, while nothing has
- * to be read.
- *
- * To pin a buffer takes an atomic operation, which waits for all that was begun
- * before: without this, slots would come from memory one after the other.
+ * Prefetch the `width` nearest nodes in no beam into the CPU cache, while
+ * nothing has to be read. Pinning a buffer takes an atomic operation, which
+ * waits for all loads begun before: without this, slots would be loaded from
+ * memory one after the other.
  */
 void
 PipeannPrefetchNearest(PipeannSearch *search, int width)
@@ -481,7 +479,7 @@ PipeannPrefetchNearest(PipeannSearch *search, int width)
 	}
 }
 
-/* A slot of a page at hand, until another of it is asked for. */
+/* A slot of a page at hand; valid until another slot of it is requested. */
 const PipeannSlot *
 PipeannGetSlot(PipeannSearch *search, PipeannPageRef *ref, uint32 slot)
 {
@@ -495,25 +493,25 @@ PipeannGetSlot(PipeannSearch *search, PipeannPageRef *ref, uint32 slot)
 /*
  * Searches in memory score the nodes that they explore, not whole pages.
  *
- * Page-mates save reads. Where nothing is read, to copy a page and to score all
- * of its nodes takes longer than to explore one of them: a longer list gives the
- * same recall in less time. So until its first read a search takes from pages in
- * memory the slots that it explores, and scores those.
+ * Page-mates save reads. If nothing is read, copying a page and scoring all of
+ * its nodes takes longer than exploring one of them: a longer list gives the
+ * same recall in less time. So until its first read a search takes from pages
+ * in memory the slots that it explores, and scores those.
  *
- * A longer list is no help where codes do not tell what is near. Then the nodes
- * of all pages that the search came by are scored in the end.
+ * A longer list does not help where codes do not show which nodes are near. Then
+ * the nodes of all pages that the search has visited are scored in the end.
  */
 
 /*
- * Codes are in doubt when among the nodes explored they err by half as much as
- * these differ in distance, both as standard deviations. Good codes err by less
- * than 0.4 of it; codes of a fourth of the bytes, or of two bytes for points of a
- * plane, by 0.7 and more.
+ * Codes are in doubt when the standard deviation of their errors, among the
+ * nodes explored, is half that of these nodes' distances or more. For good
+ * codes it is less than 0.4 of that; for codes of a fourth of the bytes, or of
+ * two bytes for points of a plane, 0.7 and more.
  */
 #define DOUBT 0.5
 #define FEWEST_KNOWN 8
 
-/* From now on score whole pages, also those that are here. */
+/* From now on score whole pages, including those at hand. */
 static void
 ScoreWholePages(PipeannSearch *search)
 {
@@ -522,7 +520,7 @@ ScoreWholePages(PipeannSearch *search)
 	{
 		const PipeannPageRef *ref = &search->refs[i];
 
-		/* one that was let go may be being read again, and is scored then */
+		/* a page that was released may be on its way again, and is scored when it arrives */
 		if (ref->by_node && ref->frame != NULL &&
 			ref->frame->state == PIPEANN_FRAME_READY)
 			ScoreWholePage(search, i);
@@ -530,12 +528,11 @@ ScoreWholePages(PipeannSearch *search)
 }
 
 /*
- * A candidate that has rows is explored. It is scored, if its page was not; and by how much
- * its code is wrong is noted. (Its exact distance was computed when its page came, but is
- * not kept with it.)
- *
- * Codes of out-of-line vectors were made for others: they are in doubt at once, and the
- * search does not end early.
+ * A candidate that has rows was explored: score it, if its page was not
+ * scored, and note the error of its code. (Its exact distance was computed
+ * when its page arrived, but is not kept with it.) The codebook was not made
+ * for out-of-line vectors: their codes put all codes in doubt, and the search
+ * does not end early.
  */
 void
 PipeannNoteExplored(PipeannSearch *search, PipeannPageRef *ref,
@@ -587,8 +584,8 @@ Spread(const PipeannSample *sample)
  */
 
 /*
- * At least half of the limit is for pages that candidates wait for: to make room
- * for a large beam they would all be read again.
+ * At least half of the limit is for pages that candidates wait for: if all had
+ * to make room for a large beam they would be read again.
  */
 #define KEPT_PART 2
 
@@ -599,12 +596,11 @@ WaitsForPage(const PipeannCandidate *item)
 }
 
 /*
- * Score pages that came, and give back what the search can do without, so
- * that there is room for others. Candidates whose pages are gone ask for them again.
- *
- * Kept are the pages of candidates that were chosen, since nobody asks for those
- * again, and of the nearest others. The nearest of all is kept whatever the limit:
- * it is explored next, so that the search goes on.
+ * Score pages that have arrived, and give back those that the search can do
+ * without, so that there is room for others. Candidates whose pages are gone
+ * request them again. The pages of chosen candidates are kept, since those are
+ * not requested again, and those of the nearest others. The nearest of all is
+ * kept whatever the limit: it is explored next, so that the search goes on.
  */
 void
 PipeannTrimPages(PipeannSearch *search, uint32 room)
@@ -658,8 +654,8 @@ PipeannTrimPages(PipeannSearch *search, uint32 room)
 }
 
 /*
- * The list is explored: have results of all pages that the search came by, if its codes
- * cannot be relied on; or of those of the nearest candidates, as far as they are at hand.
+ * After the list is explored: score all pages that the search has visited, if its codes
+ * are unreliable; or those of the nearest candidates, as far as they are at hand.
  */
 void
 PipeannScoreRest(PipeannSearch *search)
@@ -680,7 +676,7 @@ PipeannScoreRest(PipeannSearch *search)
 		Spread(&search->errors) > DOUBT * DOUBT * Spread(&search->distances))
 		ScoreWholePages(search);
 
-	/* pages that have been given back are had again, one after the other */
+	/* pages that were given back are read again, one after the other */
 	for (uint32 i = 0; search->params.by_page && i < search->pages.used; i++)
 	{
 		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
@@ -694,7 +690,7 @@ PipeannScoreRest(PipeannSearch *search)
 		;
 }
 
-/* Scoring every node: for an index too small to have codes. */
+/* Scoring every node, for an index too small to have codes. */
 
 static void
 ScoreVisited(uint32 page, const char *nodes, void *arg)

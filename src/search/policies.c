@@ -8,11 +8,11 @@
 /* Exploring candidates. */
 
 /*
- * Explore a candidate whose page is at hand, but put its neighbours into the batch,
- * which has n by now, and not into the pool; returns how many it has then.
- * Positions in the pool stay.
+ * Explore a candidate whose page is at hand, but put its neighbours into the
+ * batch, which has n entries, instead of the pool; returns the new number of
+ * entries. Positions in the pool stay valid.
  *
- * Neighbour ids come from disk: those that no code covers are passed over (by
+ * Neighbour ids come from disk: those without a code are skipped (by
  * PipeannBatchAdd), and a slot that is no node has none.
  */
 static int
@@ -55,7 +55,7 @@ IsAtHand(PipeannSearch *search, int position)
 	return !item->absent && PipeannLookUpPage(search, position);
 }
 
-/* Choose a candidate for a beam and ask for its page. */
+/* Choose a candidate for a beam and request its page. */
 static void
 Choose(PipeannSearch *search, int position, int beam)
 {
@@ -77,7 +77,7 @@ NearestReady(PipeannSearch *search)
 	return -1;
 }
 
-/* Candidates that were chosen together, for policies that go in rounds. */
+/* Beams: candidates that are chosen together, for policies that work in rounds. */
 
 /* Choose the nearest width candidates that are in no beam, and start reads. */
 static void
@@ -104,7 +104,7 @@ ChooseNearest(PipeannSearch *search, int beam, int width)
 
 /*
  * Explore the nearest of a beam whose pages are at hand; returns how many. Their
- * neighbours are scored together, so that codes have time to come from memory.
+ * neighbours are scored together, so that codes have time to be fetched from memory.
  */
 static int
 ExploreBatch(PipeannSearch *search, int beam)
@@ -134,8 +134,7 @@ ExploreBatch(PipeannSearch *search, int beam)
 /*
  * Explore those of a beam whose pages are at hand; false when none is left.
  *
- * A candidate that is not ready when this passes it by is not ready before
- * another page comes.
+ * A candidate that is found not ready stays so until another page arrives.
  */
 static bool
 ExploreBeam(PipeannSearch *search, int beam)
@@ -152,7 +151,7 @@ ExploreBeam(PipeannSearch *search, int beam)
  *
  * Within a round each completion is handled as it arrives, and exact distances
  * are computed while the others are awaited (AIO-ANN), but the next round is
- * decided only when all of this one is explored.
+ * decided only when this one is explored completely.
  */
 
 #define BEAM 1
@@ -174,12 +173,12 @@ RunBestFirst(PipeannSearch *search)
 
 /*
  * FlashANNS' relaxed dependency: the reads of a step are chosen before the
- * pages of the step before it are looked at.
+ * pages of the previous step are explored.
  *
  * Two beams take turns: while the pages of one are explored, those of the
- * other are being read. So a step reads what was chosen two steps before, and
- * reading and computing overlap fully. The paper found that this costs a few
- * steps more, and that an older dependency than that does not pay (3.2).
+ * other are being read. So a step's reads are chosen by the results of two
+ * steps before, and reading and computing overlap fully. The paper found that
+ * this costs a few more steps, and that a longer delay does not pay (3.2).
  */
 
 /* The other of the two beams. */
@@ -206,21 +205,21 @@ RunStale(PipeannSearch *search)
  * LAANN's look-ahead search (algorithm 1).
  *
  * In the approach phase candidates whose pages are in memory go first, and a
- * better one that would have to be read is passed over: it is read only if it is
- * still among the W best when those are explored. So pages are not read that a
- * better pool would not have asked for. When the search converges, nearly all
- * candidates will be needed: the width rises to alpha * L and decays by beta with
- * each round. While reads are under way the search explores candidates in memory,
- * also those of the overflow area, and then computes exact distances; when a page
- * comes, it goes before both.
+ * better one that would have to be read is passed over: it is read only if it
+ * is still among the W best when those are explored. So pages that a better
+ * pool would not have requested are not read. When the search converges,
+ * nearly all candidates will be needed: the width rises to alpha * L and
+ * decays by beta with each round. While reads are under way the search
+ * explores candidates in memory, also those of the overflow area, and then
+ * computes exact distances; a page that arrives takes precedence over both.
  *
  * A page is in memory if it is in shared_buffers or if this search has read it.
  */
 
 #define OVERFLOW 2.4f			/* the paper's mu */
 #define WIDTH 5					/* the paper's W */
-#define NEAR_WIDTH 3			/* where little is left to explore, and costs no read */
-#define STABLE 5				/* its n: converging when these are explored */
+#define NEAR_WIDTH 3			/* if little is left to explore, and that without reads */
+#define STABLE 5				/* the paper's n: converging when this many are explored */
 #define ALPHA 0.25f
 #define BETA 0.95f
 
@@ -254,8 +253,8 @@ IsStillNear(PipeannSearch *search, uint32 id, int width)
 }
 
 /*
- * Choose what is in memory, nearest first; passes over what is not, and
- * remembers the first of it.
+ * Choose candidates in memory, nearest first; passes over others, and
+ * remembers the first of them.
  */
 static void
 ChooseResident(PipeannSearch *search, int width)
@@ -280,9 +279,9 @@ ChooseResident(PipeannSearch *search, int width)
 }
 
 /*
- * Approaching, what is in memory goes first. Converging, the nearest Wconv are chosen. (The
- * paper says those among the first Wconv of the pool; when these are explored it has to go
- * on, too.) The pool is longer where the search may end early.
+ * In the approach phase candidates in memory go first. When the search converges the nearest Wconv
+ * unexplored ones are chosen. (The paper says those among the first Wconv of the pool; but it has
+ * to go on when these are explored.) The pool is longer where the search may end early.
  */
 static void
 ChooseBeam(PipeannSearch *search)
@@ -319,7 +318,7 @@ ChooseBeam(PipeannSearch *search)
 
 /*
  * Explore one candidate in memory that was not chosen; false if there is none.
- * Before the first unseen one there is none, as long as no page comes.
+ * There is none before the first unseen one until a page arrives.
  */
 static bool
 ExploreAhead(PipeannSearch *search)
@@ -366,15 +365,15 @@ RunLookAhead(PipeannSearch *search)
 }
 
 /*
- * PipeANN's search (algorithm 2): reads are decided by the pool as it is,
- * not by which reads have come back.
+ * PipeANN's search (algorithm 2): reads are decided by the current pool, not
+ * by which reads have completed.
  *
  * Each turn issues at most one read and explores one node, so that the n-th
  * read is decided with the neighbours of the (n - W)-th known (4.3). The width
  * W starts at 4 and grows by one with each read that arrives, once the five
- * nearest candidates are read and as long as at most a tenth of the reads was
- * wasted (4.2.3). Unlike the paper's program it waits in the kernel when
- * there is nothing to do: other backends want the processor.
+ * nearest candidates are read and as long as at most a tenth of the reads were
+ * wasted (4.2.3). Unlike the paper's program it waits in the kernel when there
+ * is nothing to do, as other backends want the CPU.
  */
 
 #define FIRST_WIDTH 4
@@ -384,8 +383,8 @@ RunLookAhead(PipeannSearch *search)
 
 /*
  * Reads are handed to the kernel this many at a time while there is something
- * to explore: each system call and each ring of the disk's doorbell costs as
- * much as exploring a node or more.
+ * to explore: each system call and each doorbell write to the disk costs as
+ * much as exploring a node, or more.
  */
 #define SUBMIT_BATCH 4
 
@@ -408,7 +407,7 @@ Arrive(PipeannSearch *search, PipeannFrame *frame, int max_width)
 		policy->width++;
 }
 
-/* Take what has arrived; false if that is nothing. */
+/* Take the pages that have arrived; false if there are none. */
 static bool
 Collect(PipeannSearch *search, int max_width)
 {
@@ -438,8 +437,8 @@ Issue(PipeannSearch *search)
 }
 
 /*
- * There is nothing to explore, and the pipe is full or the pool used up: score
- * pages that came, looking for completions in between, then sleep.
+ * There is nothing to explore, and the pipe is full or the pool exhausted: score
+ * pages that have arrived, checking for completions in between, then sleep.
  */
 static void
 Wait(PipeannSearch *search, int max_width)
@@ -493,11 +492,11 @@ RunPipe(PipeannSearch *search)
 }
 
 /*
- * BatANN's search (algorithm 2), of servers that all have the index and each keep a
- * part of it in memory: of the W nearest candidates those are explored whose pages are
- * of the own part, or at hand anyway, even if others are nearer. When all of them are
- * of others' parts, the server that has that of the nearest goes on, once, and makes the ids of its
- * list candidates here. In the end pages of the nearest are read here.
+ * BatANN's search (algorithm 2), for servers that all have the index and each keep a part
+ * of it in memory: among the W nearest candidates it explores those whose pages are in its
+ * own part, or at hand anyway, even if others are nearer. When all of them are in other
+ * parts, the server of the nearest one's part continues the search, once, and the ids in
+ * its list become candidates here. In the end the pages of the nearest are read here.
  */
 
 #define BATON_WIDTH 8			/* the paper's W */
@@ -505,8 +504,8 @@ RunPipe(PipeannSearch *search)
 #define NO_PART PG_UINT32_MAX
 
 /*
- * Returns how many are explored here; sets the part of the nearest other one whose server
- * was not asked yet.
+ * Returns how many are explored here; sets *other to the part of the nearest
+ * other candidate whose server was not asked yet.
  */
 static int
 ChooseOwn(PipeannSearch *search, int width, uint32 *other)
@@ -564,7 +563,7 @@ RunBaton(PipeannSearch *search)
 		PipeannAddPageMates(search);
 	}
 	params->pass_on = NULL;
-	/* what is near is known: it is read at once */
+	/* the nearest candidates are known: they are read at once */
 	search->policy.converging = true;
 	RunLookAhead(search);
 }

@@ -1,8 +1,8 @@
 /*
  * pool.h
  *		The candidate pool: the L nearest candidates in order, an overflow area
- *		after them, and what fell out of both, kept so that a search can go on; and
- *		when no more are wanted.
+ *		after them, and those dropped from both, kept so that a search can go
+ *		on; and early termination.
  */
 #ifndef PIPEANN_POOL_H
 #define PIPEANN_POOL_H
@@ -44,8 +44,8 @@ typedef struct PipeannPool
 	float		bound;			/* unless they are farther than this; */
 	int			least;			/* number explored even then */
 	int			capacity;		/* length with the overflow area */
-	int			head;			/* number at the front behind which stand
-								 * only those that match */
+	int			head;			/* number at the front; behind them there
+								 * are only those that match */
 	int			matching;		/* number behind the head to be explored */
 	int			first_open;		/* items before it are explored */
 	int			first_unread;	/* items before it have a page reference */
@@ -60,7 +60,7 @@ typedef struct PipeannPool
 	uint64		discards_size;
 } PipeannPool;
 
-/* An array of n elements in the place of another one, or NULL, with what that has. */
+/* Allocate an array of n elements, or enlarge one that is not NULL and keep its contents. */
 static inline void *
 PipeannResized(void *array, Size n, Size element)
 {
@@ -79,7 +79,7 @@ do { \
 	} \
 } while (0)
 
-/* Whether a candidate at this distance would come into the pool now. */
+/* Whether a candidate at this distance would get into the pool now. */
 static inline bool
 PipeannPoolTakes(const PipeannPool *pool, float dist)
 {
@@ -87,7 +87,7 @@ PipeannPoolTakes(const PipeannPool *pool, float dist)
 		!(dist >= pool->items[pool->count - 1].dist);
 }
 
-/* Whether a candidate at this distance that does not match would come in now. */
+/* Whether a candidate at this distance that does not match would get in now. */
 static inline bool
 PipeannPoolTakesInHead(const PipeannPool *pool, float dist)
 {
@@ -174,24 +174,24 @@ PipeannPoolSetExplored(PipeannPool *pool, int position)
  *
  * The nearest rows are unlikely to change when every candidate left is, by its
  * code, much farther than the last of them. So easy queries end early and hard
- * ones go on. (The idea to end by the distance of the k-th nearest, times a
+ * ones go on. (The idea of ending by the distance of the k-th nearest, times a
  * factor, instead of by the list's length is from Al-Jazzazi et al., Distance
- * Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor
- * Search, 2025. There distances are exact. Codes err, so their error counts too.)
+ * Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor Search,
+ * 2025. There distances are exact. Codes err, so their error counts too.)
  */
 
-/* Results that may be believed after an early end: the usual LIMIT. */
+/* Results that are final after an early end: the usual LIMIT. */
 #define PIPEANN_EARLY_RESULTS 10
 
 /*
  * Errors are sampled where the search explores, from the first candidates on.
- * These were chosen by their codes, as the candidates left were: both have more
- * codes that are too small than a random sample would.
+ * These candidates were chosen by their codes, as the remaining ones were:
+ * both have more codes that are too small than a random sample would.
  */
 #define PIPEANN_MIN_SAMPLES 10
 #define PIPEANN_MAX_SAMPLES 64
 
-/* A sample of numbers: by how much codes err, code less exact distance, or others. */
+/* A sample of numbers, such as errors of codes (code distance minus exact distance). */
 typedef struct PipeannSample
 {
 	double		sum;
@@ -222,7 +222,7 @@ typedef struct PipeannNearResult
 {
 	float		dist;			/* exact */
 	uint32		result;			/* its number among the results of the run */
-	bool		told;			/* it is settled */
+	bool		told;			/* it was announced as settled */
 } PipeannNearResult;
 
 typedef struct PipeannTermination
@@ -236,7 +236,7 @@ typedef struct PipeannTermination
 	PipeannSample errors;
 } PipeannTermination;
 
-/* Whether the error of another code is wanted. */
+/* Whether the error of one more code is wanted. */
 static inline bool
 PipeannTerminationWantsError(const PipeannTermination *termination, bool anyhow)
 {

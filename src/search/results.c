@@ -3,7 +3,7 @@
  *		Nodes found, nearest first.
  *
  * A run adds hundreds of results of which the executor takes ten, so they are
- * appended as they come and made a heap only when the first is asked for.
+ * appended in any order and made a heap only when the first is requested.
  */
 #include "search/state.h"
 
@@ -14,9 +14,7 @@
 
 #define FIRST_RESULTS 512
 
-/*
- * No results, in the memory of others that are no longer wanted, or of all zeroes.
- */
+/* Start without results, reusing memory of former ones; all zeroes is valid, too. */
 void
 PipeannResultsReset(PipeannResults *results)
 {
@@ -93,7 +91,7 @@ PipeannSearchPeek(PipeannSearch *search)
 	return &results->items[0];
 }
 
-/* Take it. */
+/* Take the nearest result. */
 const PipeannResult *
 PipeannSearchPop(PipeannSearch *search)
 {
@@ -112,7 +110,7 @@ PipeannSearchPop(PipeannSearch *search)
 	return &results->taken;
 }
 
-/* How many results not yet taken may be as near as this. */
+/* How many results not yet taken may be within this distance. */
 int
 PipeannSearchWithin(const PipeannSearch *search, float dist)
 {

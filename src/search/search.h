@@ -19,7 +19,7 @@
 
 typedef struct PipeannSearch PipeannSearch;
 
-/* What decides what a search reads when. */
+/* A policy decides what a search reads, and when. */
 typedef struct PipeannPolicy
 {
 	const char *name;
@@ -48,7 +48,7 @@ extern const PipeannPolicy *const PipeannPolicies[PIPEANN_SEARCH_MODES];
 /*
  * The exact distance of a node whose slot holds only a rounded vector
  * (PIPEANN_SLOT_OUT_OF_LINE); the caller knows how to fetch it. Infinity if
- * VACUUM has taken the node away meanwhile.
+ * VACUUM has removed the node meanwhile.
  */
 typedef float (*PipeannOutOfLineDistance) (uint32 id, const PipeannSlot *slot,
 										   void *arg);
@@ -62,36 +62,36 @@ typedef void (*PipeannSettled) (PipeannRowList rows, void *arg);
  */
 typedef bool (*PipeannMatches) (uint32 id, const PipeannSlot *slot, void *arg);
 
-/* Asks the server that has a part in memory; false if the run ends instead. */
+/* Asks the server that has a part in memory to go on; false if the run ends instead. */
 typedef bool (*PipeannPassOn) (PipeannSearch *search, uint32 part, void *arg);
 
 typedef struct PipeannSearchParams
 {
 	const PipeannPolicy *policy;
 	int			ef;				/* length of the candidate list, L */
-	int			min_list;		/* candidates explored at the least, whatever
-								 * ef, unless the search ends early */
+	int			min_list;		/* least number of candidates explored,
+								 * whatever ef, unless the search ends early */
 	int			near_pages;		/* all nodes on the pages of this many of the nearest are
 								 * results, in place of those on all pages where codes
 								 * are in doubt; 0: as usual */
 	bool		may_end_early;
 	bool		lists_all;		/* the list has room for all nodes: no early end, and
 								 * no code scan leaves out what may be near */
-	bool		has_horizon;	/* nothing is wanted that is farther than this, an
-								 * order key; */
+	bool		has_horizon;	/* nothing farther than this order key is
+								 * wanted; */
 	float		horizon;
-	bool		one_of_several; /* the horizon may come nearer from run to run, and
-								 * what is there by codes alone is not looked for */
+	bool		one_of_several; /* the horizon may shrink from run to run, and nodes
+								 * that only codes would find are not looked for */
 	bool		by_codes;		/* of sparse vectors: goes through codes, not the graph */
 	int			width;			/* most reads in flight; 0: the policy's own */
 	bool		by_page;		/* the nodes of whole pages are scored (pages.c) */
-	uint32		max_pages;		/* at hand or on their way at a time, but for
-								 * a few that a round cannot do without */
+	uint32		max_pages;		/* pages at hand or on their way at a time,
+								 * except a few that a round cannot do without */
 	PipeannOutOfLineDistance out_of_line_distance;
 	void	   *out_of_line_arg;
-	PipeannSettled settled;		/* told while pages are read */
+	PipeannSettled settled;		/* called while pages are read */
 	void	   *settled_arg;
-	int			most_settled;	/* nearest results to be told of; 0 for none */
+	int			most_settled;	/* nearest results to call it for; 0 for none */
 	const PipeannCodeFilter *code_filter;	/* or NULL */
 	const uint32 *wanted_nodes;	/* or NULL: the nodes that may be results, which
 								 * matches() knows as well; all have codes */
@@ -99,7 +99,7 @@ typedef struct PipeannSearchParams
 	PipeannMatches matches;		/* or NULL: every node does */
 	void	   *matches_arg;
 	const uint32 *left_out;		/* or NULL: a node that is no candidate */
-	PipeannMatches ends_at;		/* or NULL: a node scored ends the search */
+	PipeannMatches ends_at;		/* or NULL: whether a scored node ends the search */
 	void	   *ends_at_arg;
 	PipeannParts parts;			/* of the index */
 	uint32		own_part;		/* read first, or a larger number for none */
@@ -107,7 +107,7 @@ typedef struct PipeannSearchParams
 	void	   *pass_on_arg;
 } PipeannSearchParams;
 
-/* The longest list that may be asked for. */
+/* The longest list that may be requested. */
 #define PIPEANN_MOST_LIST 10000
 
 /* In strict order one in this many explored nodes may be returned. */
@@ -122,7 +122,7 @@ typedef struct PipeannResult
 	uint32		id;
 	uint32		ext_tids;		/* overflow chain, or PIPEANN_INVALID_ID */
 	uint16		nrows;			/* rows in its slot */
-	uint16		bytes;			/* length of these rows in sum */
+	uint16		bytes;			/* total length of these rows */
 	uint32		rows;			/* where they are (results.c) */
 } PipeannResult;
 
@@ -131,19 +131,19 @@ typedef struct PipeannIdList
 {
 	uint32	   *ids;
 	uint32		n;
-	uint32		explored;		/* of them, at the front */
+	uint32		explored;		/* number at the front that are explored */
 	uint32		length;			/* most ids that the list may have */
 } PipeannIdList;
 
 /* How far a search goes on for a scan, by the value of pipeann.iterative_scan. */
 typedef enum PipeannIterativeScan
 {
-	PIPEANN_ITERATIVE_OFF,		/* it does not */
+	PIPEANN_ITERATIVE_OFF,		/* not at all */
 	PIPEANN_ITERATIVE_RELAXED,
-	PIPEANN_ITERATIVE_STRICT	/* a row that comes after a farther one is lost */
+	PIPEANN_ITERATIVE_STRICT	/* a row that comes after a farther one is left out */
 } PipeannIterativeScan;
 
-/* How far a search's results are final: the frontier. What is beyond it, a run may change. */
+/* How far a search's results are final: the frontier. A run may change what is beyond it. */
 typedef struct PipeannFrontier
 {
 	uint64		results;		/* number of the nearest, with those taken before, */

@@ -25,15 +25,15 @@ typedef struct PipeannResults
 	Size		bytes_size;
 } PipeannResults;
 
-/* A graph page that this search has asked for. */
+/* A graph page that this search has requested. */
 typedef struct PipeannPageRef
 {
 	uint32		page;
-	float		dist;			/* of the candidate it was asked for */
+	float		dist;			/* of the candidate for which it was requested */
 	bool		scored;			/* its nodes are among the results */
 	bool		by_node;		/* its nodes are scored one by one, each when it
 								 * is explored, and not with their page */
-	bool		kept;			/* not to be given back this time */
+	bool		kept;			/* not given back in this PipeannTrimPages() */
 	uint32		next_unscored;	/* the next one that awaits scoring, or NO_REF */
 	uint64		slots;			/* bits of the slots scored so until now */
 	PipeannFrame *frame;		/* NULL once released */
@@ -51,7 +51,7 @@ typedef struct PipeannPageRef
 /* A scan of codes: the nearest nodes that may match and are not taken yet, as a heap. */
 typedef struct PipeannCodeScan
 {
-	bool		chosen;			/* in place of a walk; from when it is known */
+	bool		chosen;			/* chosen in place of a walk */
 	bool		begun;
 	PipeannSample errors;		/* of the codes of nodes read */
 	PipeannDiscard *items;
@@ -62,7 +62,7 @@ typedef struct PipeannCodeScan
 	PipeannDiscard last;		/* the item taken last */
 	PipeannDiscard bound;		/* nodes farther than this one are not kept */
 	bool		left_out;		/* there were such nodes */
-	bool		unordered;		/* so few nodes that codes were not looked at */
+	bool		unordered;		/* so few nodes that their codes were not read */
 } PipeannCodeScan;
 
 /* What a policy remembers of a search. */
@@ -71,7 +71,7 @@ typedef struct PipeannPolicyState
 	int			width;			/* of the pipe, or of the burst; 0: none yet */
 	int			converged_at;	/* pipe: most candidates ever ahead of the
 								 * first unread one */
-	uint32		arrived;		/* pipe: reads that came, */
+	uint32		arrived;		/* pipe: reads that arrived, */
 	uint32		wasted;			/* of which the candidate was out of the list by then */
 	bool		converging;		/* look_ahead */
 	uint32		passed_over;	/* look_ahead: candidate that was to be read, or
@@ -85,8 +85,8 @@ typedef enum PipeannSearchStage
 {
 	PIPEANN_NEW,
 	PIPEANN_ENTERED,			/* entry points are candidates */
-	PIPEANN_STARTED,			/* it was run */
-	PIPEANN_CONTINUED			/* its list was explored, and filled again */
+	PIPEANN_STARTED,			/* it was run at least once */
+	PIPEANN_CONTINUED			/* its list was explored, and refilled */
 } PipeannSearchStage;
 
 /* Unvisited neighbours of the nodes explored together. */
@@ -112,8 +112,8 @@ struct PipeannSearch
 	const void *stored_query;	/* the query of the storage's kernels */
 	PipeannBounds bounds;		/* of a storage that rounds */
 
-	PipeannTermination termination; /* on until it has gone past an early end */
-	uint64		hits;			/* pages had without a read */
+	PipeannTermination termination; /* on until the search has continued after an early end */
+	uint64		hits;			/* pages obtained without a read */
 	uint64		reads;
 	uint32		nheld;			/* refs with a frame */
 	uint32		unscored;		/* the ref that arrived last and awaits scoring, or NO_REF */
@@ -134,9 +134,7 @@ struct PipeannSearch
 								 * there is no head */
 	PipeannPolicyState policy;
 
-	/*
-	 * From here on what has memory, which the next search uses again.
-	 */
+	/* From here on fields with memory that the next search reuses. */
 	PipeannPool pool;
 	PipeannResults results;
 	PipeannIdSet visited;		/* node ids with a known code distance */
@@ -163,7 +161,7 @@ extern bool PipeannRunCodeScan(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
 extern float PipeannCodeScanReadTo(PipeannSearch *search, bool surely);
 
-/* The share of the nodes near the query that do match, as far as is known. */
+/* The estimated share of the nodes near the query that match. */
 static inline double
 PipeannMatchShare(const PipeannSearch *search)
 {
@@ -190,9 +188,9 @@ extern void PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing,
 extern bool PipeannWalkIsInDoubt(const PipeannSearch *search);
 
 /*
- * Whether it goes through the codes of sparse vectors. Those that have hardly an element in
- * common are all equally far from each other, so that a graph does not lead to the nearest,
- * while their codes tell them.
+ * Whether it goes through the codes of sparse vectors. Those with hardly an
+ * element in common are all about equally far apart, so that a graph does not
+ * lead to the nearest, while their codes distinguish them.
  */
 static inline bool
 PipeannScansSparse(const PipeannSearch *search)
@@ -227,7 +225,7 @@ extern bool PipeannListRefill(PipeannSearch *search);
 
 /*
  * Pages at hand, the scoring of their nodes, and exploring candidates one by one and in
- * beams, which are chosen together. Those that leave the pool leave their beam, too.
+ * beams, which are chosen together. Candidates that leave the pool leave their beam, too.
  */
 
 static inline int
@@ -246,9 +244,9 @@ PipeannBatchAddOne(PipeannSearch *search, int n, uint32 id, bool in_memory)
 
 /*
  * Put nodes in the batch that were not visited before; returns the new length.
- * About every other neighbour was, so that this is no branch: the place of one
- * that was goes to the next. There is room for all that are looked at. Codes that
- * may not be in memory are gathered when the batch is measured.
+ * About every other neighbour was, so there is no branch: the next one
+ * overwrites one that was. There is room for all that are looked at. Codes
+ * that may not be in memory are gathered when the batch is measured.
  */
 static inline int
 PipeannBatchAdd(PipeannSearch *search, int n, const uint32 *ids, int count)
@@ -278,8 +276,8 @@ PipeannIsWanted(const PipeannSearch *search, uint32 id,
 }
 
 /*
- * Whether the nodes of pages at hand are candidates of a walk. They are only once
- * something was read, since what they save is reads.
+ * Whether the nodes of pages at hand are candidates of a walk. They are only
+ * once something was read, since they save nothing but reads.
  */
 static inline bool
 PipeannWantsPageMates(const PipeannSearch *search)
@@ -312,8 +310,8 @@ PipeannIsReady(const PipeannSearch *search, const PipeannCandidate *item)
 }
 
 /*
- * Set what a new candidate does not know yet: its page, and where that is in
- * the page table if it is at hand or on its way.
+ * Set the fields of a new candidate that are not known yet: its page, and
+ * where that is in the page table if it is at hand or on its way.
  */
 static inline void
 PipeannSetPage(PipeannSearch *search, PipeannCandidate *item)
@@ -343,8 +341,8 @@ PipeannHoldsTooMany(const PipeannSearch *search)
 extern void PipeannTrimPages(PipeannSearch *search, uint32 room);
 
 /*
- * Do so if the search holds too many. Nodes may join the pool: positions in it are
- * not to be relied on any more.
+ * Trim pages if the search holds too many. Nodes may join the pool: positions
+ * in it are no longer valid.
  */
 static inline void
 PipeannKeepLimit(PipeannSearch *search, uint32 room)
@@ -374,9 +372,9 @@ extern const PipeannSlot *PipeannGetSlot(PipeannSearch *search,
 										 PipeannPageRef *ref, uint32 slot);
 
 /*
- * Make the nodes of pages at hand candidates, if they may be: to be called
- * before anything is decided. If they may not, pages are scored when there is
- * nothing better to do.
+ * Make the nodes of pages at hand candidates, if that is wanted: to be called
+ * before anything is decided. If not, pages are scored when there is nothing
+ * better to do.
  */
 static inline void
 PipeannAddPageMates(PipeannSearch *search)
