@@ -2,10 +2,10 @@
  * scan.c
  *		Index scans, which return rows in the order of their distances.
  *
- * What is here, in this order: a scan's query and its conditions on filter columns;
- * index-only scans; the rows that the index leaves out; how a scan begins; and the
- * access method's callbacks, of which pipeanngettuple() is what all is for. The
- * results of the search are put into one order elsewhere (stream.c).
+ * In this order: a scan's query and its conditions on filter columns;
+ * index-only scans; the rows that the index leaves out; how a scan begins; and
+ * the access method's callbacks, of which pipeanngettuple() is the main one.
+ * stream.c puts the results of the search in order.
  */
 #include "postgres.h"
 
@@ -39,10 +39,10 @@
 
 /* ---------- query and conditions ---------- */
 
-/* Nodes that a search explores before it returns a row only because many are wanted. */
+/* The most nodes that a search explores before its first row because many rows are wanted. */
 #define MOST_AT_ONCE 1000
 
-/* The length of a search's list by the index's curve; 0: no recall is aimed at. */
+/* The length of a search's list by the index's curve; 0 without a target recall. */
 static int
 ListOfTarget(const PipeannMeta *meta, double rows)
 {
@@ -59,10 +59,10 @@ PipeannScanList(const PipeannMeta *meta, double rows)
 }
 
 /*
- * The parameters of a scan for so many rows of an index that follow from settings. With a
- * recall to aim at no list is shorter than those by which it was measured, in strict
- * order; more rows than an early end is enough for do not have one; and in strict order
- * none of them is to make the search go on.
+ * The parameters of a scan for this many rows that follow from settings. With a
+ * target recall the list is no shorter than those with which recall was measured, as
+ * in strict order. If more rows are wanted than are final after an early end there
+ * is none, and in strict order the list is long enough for the search not to go on.
  */
 PipeannSearchParams
 PipeannScanParams(const PipeannMeta *meta, double rows)
@@ -84,10 +84,9 @@ PipeannScanParams(const PipeannMeta *meta, double rows)
 }
 
 /*
- * The query's vector as searches want it.
- *
- * A NULL has no distances, and zero has no cosines: then *comparable is false,
- * and rows come in any order.
+ * The query's vector in the form that searches use. NULL has no distances, and
+ * a zero vector no cosines: then *comparable is false, and rows are in any
+ * order.
  */
 static const float *
 ScanQuery(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
@@ -118,10 +117,10 @@ struct PipeannFilter
 	bool		is_void;
 	int			n;
 	PipeannCondition *conditions;
-	int			columns;		/* of the values, those before which are looked
+	int			columns;		/* number of leading values that are looked
 								 * at */
 	char	   *tuple;			/* room for a row */
-	MemoryContext scratch;		/* what operators leave behind */
+	MemoryContext scratch;		/* memory that operators leave allocated */
 };
 
 /* The elements of = ANY; NULLs match nothing. */
@@ -141,7 +140,7 @@ TakeElements(PipeannCondition *condition)
 			condition->arguments[condition->narguments++] = element;
 }
 
-/* Another of the same type, if there is one. */
+/* Another column of the same type, if there is one (for a test). */
 static int
 WrongColumn(const PipeannColumns *columns, int number)
 {
@@ -160,7 +159,7 @@ AddCondition(PipeannFilter *filter, const PipeannColumns *columns, ScanKey key)
 
 	if (key->sk_attno - 1 == columns->vector)
 	{
-		/* no row without a vector is in the index */
+		/* rows without a vector are not in the index */
 		filter->is_void |= (key->sk_flags & SK_SEARCHNOTNULL) == 0;
 		return;
 	}
@@ -241,8 +240,8 @@ Holds(const PipeannCondition *condition, Datum value, bool isnull)
 
 /*
  * Whether a row of node id matches. If the row is out of line and VACUUM has
- * removed its parts meanwhile that is not known: then sets *recheck. Errors if the
- * row is broken.
+ * removed its parts meanwhile this is unknown, and *recheck is set. Errors if
+ * the row is broken.
  */
 static bool
 FilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
@@ -280,8 +279,8 @@ FilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
  * For PipeannSearchParams: whether a node may have a row that matches. arg is the
  * PipeannFilter.
  *
- * Rows in overflow slots are not looked at here: a search asks of many nodes that
- * it does not return.
+ * Rows in overflow slots are not looked at here, as a search calls this for
+ * many nodes that it does not return.
  */
 static bool
 FilterMatchesNode(uint32 id, const PipeannSlot *slot, void *arg)
@@ -302,8 +301,8 @@ FilterMatchesNode(uint32 id, const PipeannSlot *slot, void *arg)
 }
 
 /*
- * The attribute codes with which a node may have a matching row; NULL if they do
- * not tell.
+ * The attribute codes with which a node may have a matching row; NULL if codes
+ * cannot decide.
  */
 static const PipeannCodeFilter *
 FilterCodes(const PipeannFilter *filter)
@@ -321,13 +320,12 @@ FilterCodes(const PipeannFilter *filter)
 /* ---------- index-only scans ---------- */
 
 /*
- * Rows from the index alone, where the visibility map says that the table need not
- * be asked. src/README tells why that can be believed.
- *
- * The vector is handed out as an expanded object that reads it when somebody
- * looks at it, as hardly a query does. One that the index has in half precision,
- * or whose zeroes may have lost their sign, comes from the table: a user never gets
- * another one than the row has.
+ * Rows from the index alone, if the visibility map says that the table need
+ * not be read. src/README explains why that is reliable. The vector is
+ * returned as an expanded object that reads it when it is used, which few
+ * queries do. One that the index has in half precision, or whose zeroes may
+ * have lost their signs, is read from the table: a user never gets a vector
+ * that differs from the row's.
  */
 
 static bool
@@ -340,8 +338,8 @@ HasZero(const float *x, int dim)
 }
 
 /*
- * Set x to the whole vector in a node's slot. False if that need not be the rows' own to
- * the last bit.
+ * Set x to the whole vector in a node's slot. False if it may differ from the
+ * rows' own in some bit.
  */
 static bool
 ExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
@@ -355,7 +353,7 @@ ExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
 		!HasZero(x, l->dim);
 }
 
-/* False if the node does not have it to the last bit. */
+/* Read the vector from its node; false if the node does not have it bit for bit. */
 static bool
 ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
 {
@@ -396,7 +394,7 @@ ReadVector(PipeannOnly *only)
 	return x;
 }
 
-/* How long a sparse one is tells nobody but the vector itself. */
+/* The vector has to be read to know the length of a sparse one. */
 static Size
 FlatSize(ExpandedObjectHeader *header)
 {
@@ -416,8 +414,8 @@ FlatSize(ExpandedObjectHeader *header)
 }
 
 /*
- * FlatSize() was called before. The caller's memory may be of a kind from which nothing
- * is freed (that of a sort from PostgreSQL 17 on).
+ * FlatSize() was called before. The caller's memory context may not support
+ * freeing (that of a sort since PostgreSQL 17).
  */
 static void
 Flatten(ExpandedObjectHeader *header, void *result, Size size)
@@ -435,7 +433,7 @@ Flatten(ExpandedObjectHeader *header, void *result, Size size)
 
 static const ExpandedObjectMethods late_methods = {FlatSize, Flatten};
 
-/* Before the search, in CurrentMemoryContext. */
+/* Begin an index-only scan, before the search, in CurrentMemoryContext. */
 static PipeannOnly *
 OnlyBegin(IndexScanDesc scan, const PipeannIndexView *view)
 {
@@ -492,8 +490,8 @@ FormTuple(PipeannOnly *only, Datum *values, bool *isnull)
 }
 
 /*
- * Whether the snapshot sees a row of node id; then sets the scan's xs_hitup, for
- * as long as no other row is taken. Sets *dead if nobody sees the row any more.
+ * Whether the snapshot sees a row of node id; then sets the scan's xs_hitup, valid
+ * until the next row is taken. Sets *dead if no snapshot sees the row any more.
  */
 static bool
 OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
@@ -531,8 +529,8 @@ OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
 /* ---------- rows that the index leaves out ---------- */
 
 /*
- * They are those without a vector, and for cosine those whose vector is zero. They come
- * last, when the executor wants more, and the table is read for them (src/README).
+ * Rows without a vector, and for cosine those whose vector is zero. They come last,
+ * when the executor wants more rows, and are read from the table (src/README).
  */
 
 struct PipeannLeftOut
@@ -544,13 +542,13 @@ struct PipeannLeftOut
 	EState	   *estate;
 	ExprState  *predicate;		/* of a partial index, else NULL */
 	TupleTableSlot *slot;
-	TableScanDesc table;		/* NULL: no pass is under way */
+	TableScanDesc table;		/* of the pass under way, or NULL */
 	int64		looked_at;		/* rows of the table */
 	bool		nulls;			/* this pass is for rows without a vector */
 	bool		wants_nulls;
-	bool		met_nulls;		/* the pass before has met some */
+	bool		met_nulls;		/* the first pass has found some */
 	PipeannRow	row;			/* the last one found */
-	BlockNumber block;			/* of which the roots are known */
+	BlockNumber block;			/* the block whose roots are known */
 	OffsetNumber roots[MaxHeapTuplesPerPage];
 	Datum		values[INDEX_MAX_KEYS];
 	bool		isnull[INDEX_MAX_KEYS];
@@ -576,8 +574,8 @@ EndPass(PipeannLeftOut *left_out)
 }
 
 /*
- * Begin to look for them in the table, in CurrentMemoryContext. NULL if the index
- * knows that there are none, or the scan wants none.
+ * Begin to look for left-out rows in the table, in CurrentMemoryContext. NULL
+ * if there are none by the metapage, or the scan wants none.
  */
 static PipeannLeftOut *
 LeftOutBegin(IndexScanDesc scan, const PipeannIndexView *view)
@@ -588,7 +586,7 @@ LeftOutBegin(IndexScanDesc scan, const PipeannIndexView *view)
 	bool		nulls = true;
 	PipeannLeftOut *left_out;
 
-	/* a condition that the vector is there rules out all that have none */
+	/* IS NOT NULL on the vector rules out all rows without one */
 	for (int i = 0; i < scan->numberOfKeys; i++)
 		if (scan->keyData[i].sk_attno == vector + 1 &&
 			(scan->keyData[i].sk_flags & SK_SEARCHNOTNULL))
@@ -611,9 +609,9 @@ LeftOutBegin(IndexScanDesc scan, const PipeannIndexView *view)
 }
 
 /*
- * Whether the row in the slot is one of those that this pass is for. Policies may hide
- * it from whoever asks. The index's expressions are computed as they were when the row
- * was indexed: for the table's owner, not with the rights of whoever asks.
+ * Whether the row in the slot is one that this pass looks for. Policies may hide it
+ * from the current user. The index's expressions are evaluated as they were when the
+ * row was indexed: as the table's owner, not with the current user's rights.
  */
 static bool
 IsLeftOut(PipeannLeftOut *left_out)
@@ -651,7 +649,7 @@ IsLeftOut(PipeannLeftOut *left_out)
 	return found;
 }
 
-/* An index names a row by the place where its chain of HOT updates begins. */
+/* Replace a TID by that of the row's HOT chain root, as an index has it. */
 static void
 NameByRoot(PipeannLeftOut *left_out, ItemPointer tid)
 {
@@ -674,9 +672,9 @@ NameByRoot(PipeannLeftOut *left_out, ItemPointer tid)
 }
 
 /*
- * The next one: those whose distance is no number first, then those without any. It
- * meets the predicate of a partial index; the scan's conditions are for others to
- * look at. Ends when `most` rows of the table were looked at.
+ * The next left-out row: first those whose distance is NaN, then those without
+ * a distance. It meets the predicate of a partial index; the scan's conditions
+ * are not checked here. Ends when `most` rows of the table were read.
  */
 static bool
 LeftOutNext(PipeannLeftOut *left_out, int64 most)
@@ -818,8 +816,8 @@ EndParts(PipeannScan *state)
 }
 
 /*
- * What one scan leaves to the next: a page that was read, and the number of rows that were
- * wanted, which a session remembers until the index's relcache entry is made anew.
+ * For the session's next scans: bring in a page that was read, and remember the
+ * number of rows that were wanted, until the index's relcache entry is rebuilt.
  */
 static void
 LeaveToNext(const PipeannScan *state)
@@ -868,10 +866,9 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 }
 
 /*
- * Begin a scan's search without running it. Another one may know what it begins with.
- *
- * On a replica nobody waits for old snapshots before an index made CONCURRENTLY is valid:
- * it may lack rows that one of these sees.
+ * Begin a scan's search without running it. On a replica nothing waits for old
+ * snapshots before an index made CONCURRENTLY is valid: it may lack rows that
+ * such a snapshot sees.
  */
 void
 PipeannScanStart(IndexScanDesc scan)
@@ -910,9 +907,9 @@ PipeannScanStart(IndexScanDesc scan)
 }
 
 /*
- * When no row of the search comes next, and that has come to its end, and not to one that it
- * was set: a row that the index leaves out, or NULL. If others were left out as they came
- * late, whoever fills a limit may want those first.
+ * A row that the index leaves out, or NULL: after all rows of the search, if
+ * it came to its own end and not to a limit that was set. If late rows were
+ * left out, a fill node may want those first.
  */
 static const PipeannRow *
 NextLeftOut(IndexScanDesc scan, PipeannScan *state)
@@ -940,7 +937,7 @@ NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 	return &state->left_out->row;
 }
 
-/* Whether the scan has looked at enough rows for another way to be taken. */
+/* Whether the scan has looked at so many rows that the table should be sorted instead. */
 static bool
 GivesUp(const PipeannScan *state)
 {
@@ -952,8 +949,8 @@ GivesUp(const PipeannScan *state)
 }
 
 /*
- * The next row that matches the scan's conditions, or NULL at the end. (One without a node
- * was read from the table for these.)
+ * The next row that matches the scan's conditions, or NULL at the end. (A row
+ * without a node was checked when it was read from the table.)
  */
 static const PipeannRow *
 NextRow(IndexScanDesc scan, PipeannScan *state)
@@ -996,7 +993,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	else if (scan->kill_prior_tuple)
 		state->looked_at--;		/* it was dead to everybody */
 
-	/* several scans find how near their searches begin before one is run */
+	/* each of several scans finds how near its search begins before any is run */
 	bound = state->heeds.bound;
 	if (bound != NULL && bound->entering && !state->searched)
 		bound->entered = IsVoid(state) || state->view.cache == NULL ? 0 :
@@ -1009,7 +1006,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	return row != NULL;
 }
 
-/* Of an open scan, over all rescans; NULL if it is not one of ours. */
+/* The counters of an open scan, over all rescans; NULL if it is not one of ours. */
 const PipeannCounters *
 PipeannScanCounters(IndexScanDesc scan)
 {

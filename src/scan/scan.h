@@ -26,13 +26,13 @@ extern int	pipeann_search_mode;
 extern int	pipeann_pipeline_width;
 extern int	pipeann_prefetch_rows;
 extern int	pipeann_parts;		/* of each index, or 0 */
-extern int	pipeann_part;		/* that this server keeps in memory, or 0 */
+extern int	pipeann_part;		/* the part that this server keeps in memory, or 0 */
 
 #define PIPEANN_MAX_PREFETCH 256	/* largest pipeann.prefetch_rows */
 
 /*
- * Scans of several indexes for the nearest rows of one query, asked one after the other.
- * What is wanted of each comes nearer with the rows of the others.
+ * Scans of several indexes for the nearest rows of one query, read one after the other.
+ * The distance up to which rows of each are wanted shrinks with the rows of the others.
  */
 typedef struct PipeannDistanceBound
 {
@@ -42,8 +42,8 @@ typedef struct PipeannDistanceBound
 } PipeannDistanceBound;
 
 /*
- * A limit above scans, that is to be filled. Who has handed up nothing yet can have a
- * scan that left out rows begin anew, and return no row before all are found.
+ * A limit to be filled by scans. A node that has not returned a row yet can restart
+ * a scan that left out rows, and have it find everything before it returns a row.
  */
 typedef struct PipeannFill
 {
@@ -51,18 +51,18 @@ typedef struct PipeannFill
 								 * row, so none comes late, and return any number */
 	bool		late;			/* set by a scan at its end: it has left out
 								 * rows that came late */
-	int64		most_rows;		/* a scan that has looked at as many and has to go on
-								 * gives up; 0: none does */
+	int64		most_rows;		/* a scan that has looked at this many rows
+								 * and has to go on gives up; 0: never */
 	bool		gave_up;		/* set by a scan that did */
-	double		most;			/* no row is wanted whose distance is larger; or
-								 * infinity */
-	bool		no_numbers;		/* but those whose distance is no number */
+	double		most;			/* rows with a larger distance are not
+								 * wanted; or infinity */
+	bool		no_numbers;		/* but rows at NaN are wanted */
 } PipeannFill;
 
 /*
- * tid_filter.c: rows of the table, by their TIDs, sorted; any number of them. A
- * scan returns none but those, as a search among their nodes finds them. An index
- * without codes knows nothing of this.
+ * tid_filter.c: TIDs of rows of the table, sorted; any number of them. A scan
+ * returns only these rows, found by a search among their nodes. An index
+ * without codes ignores this.
  */
 typedef struct PipeannTidFilter
 {
@@ -70,7 +70,7 @@ typedef struct PipeannTidFilter
 	const ItemPointerData *tids;
 } PipeannTidFilter;
 
-/* Of a search for another server (baton.c), what that asks for; or all zeroes. */
+/* What another server requests in a search for it (baton.c); all zeroes otherwise. */
 typedef struct PipeannStep
 {
 	int			ef;
@@ -78,23 +78,23 @@ typedef struct PipeannStep
 } PipeannStep;
 
 /*
- * What nodes of ours above a scan have it heed from when it begins on; each may be
- * NULL, and has to stay as long as the scan.
+ * What our nodes above a scan tell it when it begins; each may be NULL, and
+ * has to live as long as the scan.
  */
 typedef struct PipeannScanContext
 {
-	PipeannDistanceBound *bound;	/* the scan returns no row that is farther, and
-									 * can be asked again when the bound has moved */
+	PipeannDistanceBound *bound;	/* the scan returns no farther row, and can
+									 * be read again when the bound has changed */
 	PipeannFill *fill;
 	const LimitState *limit;	/* the nearest one above */
 	const PipeannTidFilter *tid_filter;
-	PipeannFill bounded;		/* what fill is if a largest distance is all */
+	PipeannFill bounded;		/* what fill points to if only a largest distance is given */
 	const PipeannStep *step;
 } PipeannScanContext;
 
 /*
- * How many rows a limit wants, which knows it when it asks for the first; PG_INT64_MAX: all
- * of them. So it is WITH TIES, as the last of equally far ones may be any.
+ * How many rows a limit wants, which it knows when it requests the first; PG_INT64_MAX:
+ * all. All with WITH TIES, too, as any number of rows may tie with the last.
  */
 static inline int64
 PipeannRowsWanted(const LimitState *limit)
@@ -131,9 +131,9 @@ extern bytea *PipeannScanStep(Relation table, Relation index, const bytea *messa
 extern int	PipeannScanPart(Relation table, Relation index, Datum query);
 
 /*
- * Has the server with a part of an index, from 0, take a step of a search; its answer, or
- * NULL if there is none until then, which is set if it is 0. NULL while no library is
- * loaded that knows of servers (plan/interface.h).
+ * Lets the server that has a part of an index, from 0, take a step of a search; returns
+ * its answer, or NULL if there is none by *until, which is set if it is 0. The pointer
+ * is NULL while no library is loaded that knows of servers (plan/interface.h).
  */
 extern bytea *(*pipeann_ask_part) (Relation index, uint32 part, const bytea *message,
 								   TimestampTz *until);
@@ -145,14 +145,14 @@ PipeannIndexParts(const PipeannMeta *meta)
 	return (PipeannParts) {pipeann_parts, meta->graph_pages};
 }
 
-/* The same if this server keeps one of them: part pipeann_part - 1. */
+/* The same, with a part that this server keeps in memory (pipeann_part - 1), or none. */
 static inline PipeannParts
 PipeannOwnParts(const PipeannMeta *meta)
 {
 	return pipeann_part > 0 ? PipeannIndexParts(meta) : (PipeannParts) {0};
 }
 
-/* Whether maintenance_work_mem holds a map of so many rows in the making. */
+/* Whether a map of this many rows can be made within maintenance_work_mem. */
 static inline bool
 PipeannMayMapRows(double rows)
 {

@@ -1,6 +1,6 @@
 /*
  * state.h
- *		An index scan's state, and what its parts do for one another; private to
+ *		An index scan's state, and the interfaces of its parts; private to
  *		scan/.
  */
 #ifndef PIPEANN_SCAN_STATE_H
@@ -22,7 +22,7 @@ typedef struct PipeannLeftOut PipeannLeftOut;
 /* An index-only scan. */
 typedef struct PipeannOnly
 {
-	/* the vector of the row taken last, which is read when it is wanted */
+	/* the vector of the row taken last, read when it is used */
 	ExpandedObjectHeader vector;	/* must be first */
 	uint32		id;				/* of its node */
 	ItemPointerData tid;		/* of its row */
@@ -30,7 +30,7 @@ typedef struct PipeannOnly
 	IndexScanDesc scan;
 	const PipeannIndexView *view;
 	MemoryContext row;			/* of the row taken last */
-	struct varlena *sparse;		/* its sparse vector, when that has been asked for */
+	struct varlena *sparse;		/* its sparse vector, once it was read */
 	PipeannColumns columns;
 	Buffer		map;			/* of the visibility map */
 	bool		sure;			/* VACUUM has removed no row meanwhile */
@@ -44,14 +44,14 @@ PipeannIsAllVisible(PipeannOnly *only, BlockNumber block)
 		VM_ALL_VISIBLE(only->scan->heapRelation, block, &only->map);
 }
 
-#define PIPEANN_ASKED 16		/* pages that a scan knows it has asked for */
+#define PIPEANN_ASKED 16		/* pages that a scan remembers to have prefetched */
 
 /* Prefetching the table pages of the rows that a scan returns next. */
 typedef struct PipeannPrefetch
 {
-	int			at_once;		/* rows to ask for; 0: nothing is */
+	int			at_once;		/* rows to prefetch for; 0: none */
 	int			expected;		/* rows that are likely to be wanted */
-	uint64		until;			/* results whose pages have been asked for */
+	uint64		until;			/* results whose pages have been prefetched */
 	BlockNumber asked[PIPEANN_ASKED];
 	uint32		nasked;
 } PipeannPrefetch;
@@ -62,30 +62,30 @@ typedef struct PipeannScan
 	MemoryContext context;		/* reset by each rescan */
 	PipeannCounters counters;	/* over all rescans */
 
-	/* all from here on begins anew with each rescan */
+	/* everything from here on is reset by each rescan */
 	PipeannScanContext heeds;
 
 	PipeannIndexView view;
 	PipeannPageSource *source;
-	PipeannSearch *search;		/* NULL before the first row is asked for */
+	PipeannSearch *search;		/* NULL before the first row is requested */
 	bool		searched;		/* its first run is over */
 	const float *query;
 	float	   *exact;			/* [dim] a vector before rounding */
 	PipeannFilter *filter;		/* NULL if there are no conditions */
-	PipeannTidFilterState *tid_filter;	/* of the nodes of given rows, or NULL */
+	PipeannTidFilterState *tid_filter;	/* if only given rows are wanted, else NULL */
 	PipeannOnly *only;			/* of an index-only scan, else NULL */
 
 	/* the stream of results */
 	bool		exhausted;		/* the search cannot or must not go on */
-	bool		late;			/* rows were left out that came too late */
+	bool		late;			/* late rows were left out */
 	uint64		taken;			/* results popped */
-	int64		looked_at;		/* rows returned, or found not to be visible, but
-								 * for those that are dead to everybody */
-	float		last_dist;		/* the rows loaded last are no farther */
+	int64		looked_at;		/* rows returned, or found not to be
+								 * visible, except those dead to all */
+	float		last_dist;		/* upper bound of the distance of the rows loaded last */
 	float		farthest;		/* the largest distance that a row so far may
 								 * have */
-	float		most;			/* the order key beyond which a condition wants no
-								 * row, or infinity */
+	float		most;			/* the order key beyond which no row is
+								 * wanted, or infinity */
 	bool		comparable;		/* rows have an order */
 	pairingheap *known;			/* results whose distances are exact; or NULL */
 	PipeannTable *table;		/* to read vectors in it; or NULL */
@@ -93,10 +93,10 @@ typedef struct PipeannScan
 
 	/* rows of the current result */
 	void	   *rows;			/* room for those of a slot */
-	PipeannRowList left;		/* those of them that come next */
+	PipeannRowList left;		/* those that come next */
 	PipeannChain chain;			/* its rows in overflow slots */
 
-	PipeannLeftOut *left_out;	/* rows that the index leaves out, when there are no others */
+	PipeannLeftOut *left_out;	/* rows that the index leaves out, after all others */
 } PipeannScan;
 
 /* Whether TIDs of a table name blocks, and rows that do not move. */
@@ -106,7 +106,7 @@ PipeannIsHeap(Relation table)
 	return table != NULL && table->rd_rel->relam == HEAP_TABLE_AM_OID;
 }
 
-/* How many rows are looked at. */
+/* How many rows a scan may look at. */
 static inline int64
 PipeannMostToLookAt(const PipeannScan *state)
 {
@@ -115,12 +115,12 @@ PipeannMostToLookAt(const PipeannScan *state)
 	return fill != NULL && fill->whole ? PG_INT64_MAX : pipeann_max_scan_tuples;
 }
 
-/* Begins a message of baton.c. The query follows, then the ids of a list. An answer has ids alone. */
+/* The head of a message of baton.c. The query follows, then a list's ids. Answers have only ids. */
 typedef struct PipeannBatonHead
 {
 	char		magic[4];
 	uint32		dim;
-	uint64		build_id;		/* of the index that ids are of */
+	uint64		build_id;		/* of the index to which the ids belong */
 	uint32		ef;
 	uint32		width;
 	uint32		n;				/* number of ids */
