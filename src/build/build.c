@@ -41,23 +41,6 @@ TooManyRows(void)
 
 /* ---------- options and columns ---------- */
 
-/* The options of an index without WITH. */
-static const PipeannOptions default_options = {
-	.m = PIPEANN_DEFAULT_M,
-	.ef_construction = PIPEANN_DEFAULT_EF_CONSTRUCTION,
-	.pq_bytes = 0,
-	.storage = PIPEANN_STORAGE_AUTO,
-	.fillfactor = PIPEANN_DEFAULT_FILLFACTOR,
-};
-
-static const PipeannOptions *
-GetOptions(Relation index)
-{
-	if (index->rd_options != NULL)
-		return (const PipeannOptions *) index->rd_options;
-	return &default_options;
-}
-
 /* Errors if options exclude each other. */
 static void
 CheckOptions(const PipeannOptions *options)
@@ -563,7 +546,7 @@ IndexLayout(Relation index)
 	return (PipeannLayout) {
 		.dim = PipeannIndexLayoutDim(index),.type = PipeannIndexType(index),
 		.metric = PipeannIndexMetric(index),
-		.storage = PipeannStorageOf(PipeannIndexType(index), GetOptions(index)->storage)
+		.storage = PipeannStorageOf(PipeannIndexType(index), PipeannIndexOptions(index)->storage)
 	};
 }
 
@@ -706,7 +689,7 @@ static void
 MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 		 PipeannRowSizes *sizes)
 {
-	const PipeannOptions *options = GetOptions(index);
+	const PipeannOptions *options = PipeannIndexOptions(index);
 	bool		has_values = PipeannIndexHasValues(index);
 	PipeannLayout *l = &meta->layout;
 	PipeannLayout wanted = IndexLayout(index);
@@ -720,7 +703,11 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	CheckStorage(options->storage, wanted.type, wanted.dim, wanted.metric);
 	memset(meta, 0, sizeof(*meta));
 	meta->magic = PIPEANN_MAGIC;
-	meta->format = PIPEANN_FORMAT;
+	if (!pg_strong_random(&meta->build_id, sizeof(meta->build_id)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random number")));
+	meta->build_id &= ~PIPEANN_GENERATIONS;
 	ExpectRows(sizes, PipeannIndexColumns(index).values);
 	wanted.storage = storage;
 	wanted.max_degree = 2 * m;
@@ -732,8 +719,6 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 		meta->flags |= PIPEANN_META_SIGNED_ZEROS;
 	if (PipeannIsSparse(storage))
 		meta->flags |= PIPEANN_META_AUTO_STORAGE;
-	meta->ef_construction = options->ef_construction;
-	PipeannNewBuildId(meta);
 }
 
 /* ---------- graph ---------- */
@@ -756,7 +741,7 @@ DecideLayout(BuildState *state)
 
 	if (PipeannTeamLeads(state->team))
 	{
-		const PipeannOptions *options = GetOptions(state->index);
+		const PipeannOptions *options = PipeannIndexOptions(state->index);
 		PipeannDegree degree;
 
 		MetaInit(meta, state->index, v->storage, state->m,
@@ -823,8 +808,7 @@ MakeCodes(BuildState *state)
 
 	if (n < PIPEANN_MIN_CODED_NODES)
 		return;
-	PipeannCodingBegin(&coding, state->index, meta, &meta->layout,
-					   meta->generation);
+	PipeannCodingBegin(&coding, state->index, meta);
 	coding.wal = false;
 	StartPhase(state, PHASE_TRAIN, n,
 			   PipeannCodeSteps(&meta->layout, nodes->ids));
@@ -912,7 +896,7 @@ FinishIndex(BuildState *state)
 						  PIPEANN_METAPAGE + 1, true);
 	if (state->meta.flags & PIPEANN_META_HAS_CODES)
 		PipeannCacheWarn(index, &state->meta);
-	if (GetOptions(index)->pq_bytes > state->meta.layout.pq_bytes)
+	if (PipeannIndexOptions(index)->pq_bytes > state->meta.layout.pq_bytes)
 		ereport(NOTICE,
 				(errmsg("codes have %d bytes, as vectors have no more elements",
 						state->meta.layout.pq_bytes)));
@@ -929,7 +913,7 @@ BuildProgram(PipeannParallel *p)
 	PipeannClusters *clusters;
 	PipeannGraph *graph = NULL;
 	BuildState	state;
-	const PipeannOptions *options = GetOptions(p->index);
+	const PipeannOptions *options = PipeannIndexOptions(p->index);
 	uint32		n;
 
 	memset(&state, 0, sizeof(state));
@@ -1012,7 +996,7 @@ pipeannbuild(Relation heap, Relation index, IndexInfo *index_info)
 
 	/* check what can be checked before the work starts */
 	CheckColumns(index);
-	CheckOptions(GetOptions(index));
+	CheckOptions(PipeannIndexOptions(index));
 	(void) PipeannIndexMetric(index);
 	(void) PipeannIndexDimensions(index);
 	PipeannParallelBegin(p, heap, index, index_info);
@@ -1031,7 +1015,7 @@ void
 pipeannbuildempty(Relation index)
 {
 	PipeannMeta *meta = palloc0(sizeof(PipeannMeta));
-	const PipeannOptions *options = GetOptions(index);
+	const PipeannOptions *options = PipeannIndexOptions(index);
 	PipeannStorage storage = IndexLayout(index).storage;
 	PipeannRowSizes no_rows = {0};
 	Buffer		buffer;

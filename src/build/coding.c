@@ -28,18 +28,16 @@
 
 #define SEED UINT64CONST(0x70697065616e6e)
 
-/*
- * Begin a generation, in a layout that may differ from the metapage's. Its
- * pages are WAL-logged one by one unless the caller clears that.
- */
+/* Begin the metapage's generation, whose pages are logged unless the caller says otherwise. */
 void
-PipeannCodingBegin(PipeannCoding *k, Relation index, const PipeannMeta *meta,
-				   const PipeannLayout *l, uint32 generation)
+PipeannCodingBegin(PipeannCoding *k, Relation index, const PipeannMeta *meta)
 {
+	const PipeannLayout *l = &meta->layout;
+
 	memset(k, 0, sizeof(*k));
 	k->index = index;
 	k->wal = true;
-	k->generation = generation;
+	k->generation = PipeannGeneration(meta);
 	k->layout = *l;
 	k->widths = meta->widths;
 	k->places = meta->places;
@@ -493,12 +491,10 @@ void
 PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta, uint64 nodes)
 {
 	meta->flags |= PIPEANN_META_HAS_CODES;
-	PipeannNewBuildId(meta);
-	meta->generation = k->generation;
 	meta->code_pages = k->code_pages;
 	meta->code_error = k->error;
 	meta->strayed = 0;
-	meta->trained_nodes = nodes;
+	meta->trained_nodes = Max(meta->trained_nodes, nodes);
 	meta->entry_count = k->entry_count;
 	meta->entry_dead = 0;
 }

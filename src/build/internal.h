@@ -205,8 +205,7 @@ extern void PipeannChooseWidths(Relation index,
 								const PipeannNodes *nodes, PipeannLayout *l,
 								PipeannWidths *widths);
 extern void PipeannCodingBegin(PipeannCoding *k, Relation index,
-							   const PipeannMeta *meta,
-							   const PipeannLayout *l, uint32 generation);
+							   const PipeannMeta *meta);
 extern uint32 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes);
 extern void PipeannCodingTrain(PipeannTeam *team, PipeannCoding *k,
 							   float *samples, uint32 n, PipeannRowAt row_at,

@@ -462,6 +462,6 @@ PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
 	if (PipeannTeamLeads(team))
 		AssignIds(l, l->fill, nodes, order);
 	PipeannTeamMeet(team);
-	meta->nodes = meta->built_nodes = nodes->vectors.n;
+	meta->nodes = meta->trained_nodes = nodes->vectors.n;
 	WriteGraph(team, &w);
 }

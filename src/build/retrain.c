@@ -106,13 +106,11 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 {
 	/* each search reads the whole index, with vectors in full if it was made on an empty table */
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
-		return meta->built_nodes == 0 && meta->nodes >= LEAST_CAME &&
+		return meta->trained_nodes == 0 && meta->nodes >= LEAST_CAME &&
 			(meta->flags & PIPEANN_META_AUTO_STORAGE) &&
 			!PipeannTypes[meta->layout.type].one_storage;
-	if (meta->built_nodes >= PIPEANN_MIN_CODED_NODES &&
-		meta->nodes < LEFT_SHARE * meta->built_nodes)
-		return true;
-	return meta->came >= Max(CAME_SHARE * meta->nodes, LEAST_CAME) ||
+	return meta->nodes < LEFT_SHARE * meta->trained_nodes ||
+		meta->came >= Max(CAME_SHARE * meta->nodes, LEAST_CAME) ||
 		HasDeadEntries(meta) || HasStrayed(meta);
 }
 
@@ -342,7 +340,7 @@ Announce(Retraining *r)
 	if (meta->entry_dead > 0)
 		meta->flags |= PIPEANN_META_REPAIRING;
 	meta->entry_count = meta->entry_dead = 0;
-	meta->generation = r->coding.generation;
+	meta->build_id++;
 	PipeannRunPlace(&meta->places,
 					(BlockNumber) PipeannBlocksInUse(&meta->places, l,
 													 meta->graph_pages, true),
@@ -363,8 +361,8 @@ MakeGeneration(Retraining *r)
 	const PipeannLayout *l = &meta->layout;
 	PipeannMetaUpdate update;
 
-	PipeannCodingBegin(&r->coding, view->index, meta, &meta->layout,
-					   meta->generation + 1);
+	PipeannCodingBegin(&r->coding, view->index, meta);
+	r->coding.generation++;
 	r->pages = PipeannViewPages(view);
 	r->x = PipeannArray(float, meta->layout.dim);
 	StartSamples(r);

@@ -717,7 +717,7 @@ PipeannCacheLoadEntries(Relation index, PipeannCache *cache, const PipeannMeta *
 			cache->entry_graph = MemoryContextAllocHuge(cache->context, size);
 		attachment->outdated =
 			!PipeannRunRead(index, PipeannRunBlock(&meta->places) + PipeannEntryPage(&meta->layout),
-							PIPEANN_ENTRY, meta->generation, cache->entry_graph, size);
+							PIPEANN_ENTRY, PipeannGeneration(meta), cache->entry_graph, size);
 		ShowEntries(cache, meta, cache->entry_graph);
 	}
 	return !attachment->outdated;

@@ -524,7 +524,7 @@ InitLoader(PipeannPageLoader *pl, Relation index, PipeannAttachment *attachment,
 	pl->attachment = attachment;
 	pl->layout = meta->layout;
 	pl->places = meta->places;
-	pl->generation = meta->generation;
+	pl->generation = PipeannGeneration(meta);
 	pl->code_pages = meta->code_pages;
 	pl->ncodes = Min(PipeannMetaIds(meta), attachment->header->ids);
 	pl->nblocks = RelationGetNumberOfBlocks(index);
@@ -644,7 +644,7 @@ ReadRun(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 		PipeannKind kind, uint32 page, void *dst, Size length)
 {
 	if (!PipeannRunRead(index, PipeannRunBlock(&meta->places) + page, kind,
-						meta->generation, dst, length))
+						PipeannGeneration(meta), dst, length))
 		attachment->outdated = true;
 }
 

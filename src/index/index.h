@@ -169,6 +169,19 @@ PipeannWholeForm(const PipeannLayout *l)
 	return PipeannIsSparse(l->storage) ? PipeannTypes[l->type].storage : PIPEANN_FLOAT4;
 }
 
+static inline const PipeannOptions *
+PipeannIndexOptions(Relation index)
+{
+	static const PipeannOptions without = {
+		.m = PIPEANN_DEFAULT_M,
+		.ef_construction = PIPEANN_DEFAULT_EF_CONSTRUCTION,
+		.storage = PIPEANN_STORAGE_AUTO,
+		.fillfactor = PIPEANN_DEFAULT_FILLFACTOR,
+	};
+
+	return index->rd_options != NULL ? (const PipeannOptions *) index->rd_options : &without;
+}
+
 /* Dimensions of the indexed column. Errors if it declares none. */
 static inline int
 PipeannIndexDimensions(Relation index)

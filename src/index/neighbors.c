@@ -105,13 +105,12 @@ PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
 }
 
 /*
- * The codebook by code, of the index and generation for which the backend decoded last. It is
- * made when as many codes were decoded as pay for it.
+ * The codebook by code, of the generation for which the backend decoded last. It is made when
+ * as many codes were decoded as pay for it.
  */
 static struct
 {
 	uint64		build_id;
-	uint32		generation;
 	int			decoded;
 	float	   *by_code;		/* or NULL */
 }			decoder;
@@ -129,13 +128,12 @@ DecodeNode(const PipeannIndexView *view, uint32 id, float *out)
 	const uint8 *code = PipeannCodeAt(&view->codes, id);
 	Size		bytes = PipeannPqCentroidCount(pq->dim) * sizeof(float);
 
-	if (decoder.build_id != view->meta.build_id || decoder.generation != view->meta.generation)
+	if (decoder.build_id != view->meta.build_id)
 	{
 		if (decoder.by_code != NULL)
 			pfree(decoder.by_code);
 		memset(&decoder, 0, sizeof(decoder));
 		decoder.build_id = view->meta.build_id;
-		decoder.generation = view->meta.generation;
 	}
 	if (decoder.by_code == NULL && bytes <= MOST_BY_CODE && decoder.decoded++ == DECODED_BEFORE)
 	{

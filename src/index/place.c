@@ -341,7 +341,7 @@ BeginCode(PipeannIndexView *view, uint32 id, PipeannPageUpdate *update)
 										 id / PipeannCodesPerPage(&meta->layout));
 
 	BeginPage(view, LockBlock(view, blkno, PIPEANN_CODES), PIPEANN_CODES,
-			  meta->generation, update);
+			  PipeannGeneration(meta), update);
 }
 
 /*
@@ -430,18 +430,19 @@ PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages, uint32 n)
 uint64
 PipeannNoteNode(PipeannIndexView *view, uint32 id, float error, bool is_new)
 {
-	double		usual = view->meta.code_error;
 	PipeannMetaUpdate update;
+	double		usual;
 	uint64		nodes;
 
 	PipeannMetaBegin(view->index, &update);
+	usual = update.meta->code_error;
 	if (is_new)
 	{
 		update.meta->nodes++;
 		update.meta->came++;
 	}
 	nodes = update.meta->nodes;
-	if (is_new && usual > 0 && update.meta->generation == view->meta.generation)
+	if (is_new && usual > 0)
 		update.meta->strayed += (error < MOST_STRAYED * usual ? error / usual :
 								 MOST_STRAYED) - 1;
 	if (update.meta->flags & PIPEANN_META_HAS_CODES)

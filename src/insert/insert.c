@@ -355,7 +355,7 @@ static PipeannLinkSet *
 FindCandidates(InsertState *state, PipeannMatches ends_at)
 {
 	PipeannIndexView *view = state->view;
-	int			ef = view->meta.ef_construction;
+	int			ef = PipeannEfConstruction(view);
 	int			degree = view->meta.layout.max_degree;
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannViewSource(view, &counters);

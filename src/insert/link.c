@@ -155,7 +155,7 @@ PipeannLinkCandidates(const PipeannIndexView *view, PipeannSearch *search,
 					  const float *x, float aux)
 {
 	const PipeannLayout *l = &view->meta.layout;
-	int			most = view->meta.ef_construction * (PipeannIsWide(l) ? 1 : MAX_CANDIDATES_FACTOR);
+	int			most = PipeannEfConstruction(view) * (PipeannIsWide(l) ? 1 : MAX_CANDIDATES_FACTOR);
 	PipeannLinkSet *set = palloc0(sizeof(PipeannLinkSet));
 	float	   *decoded = palloc(mul_size(l->dim, sizeof(float)));
 	char	   *buffer = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);

@@ -37,6 +37,14 @@ PipeannIsWide(const PipeannLayout *l)
 	return PipeannSqBits(l->storage) > 0;
 }
 
+/* The option, which may have been changed since the build. */
+static inline int
+PipeannEfConstruction(const PipeannIndexView *view)
+{
+	return Max(PipeannIndexOptions(view->index)->ef_construction,
+			   view->meta.layout.max_degree);
+}
+
 /* link.c */
 extern PipeannLinkSet *PipeannLinkCandidates(const PipeannIndexView *view,
 											 PipeannSearch *search,

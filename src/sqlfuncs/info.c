@@ -134,14 +134,14 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	PipeannPeekView(&view, index);
 	codes = (meta->flags & PIPEANN_META_HAS_CODES) == 0 ? 0 :
 		PipeannCodesBytes(&meta->layout, meta->graph_pages);
-	values[n++] = Int32GetDatum(meta->format);
+	values[n++] = Int32GetDatum(PIPEANN_FORMAT);
 	values[n++] = Int32GetDatum(PipeannIndexDimensions(index));
 	values[n++] = CStringGetTextDatum(PipeannMetrics[meta->layout.metric].name);
 	values[n++] = CStringGetTextDatum(PipeannIsSparse(meta->layout.storage) ?
 									  psprintf("sparse%d", PipeannSparseRoom(meta->layout.storage)) :
 									  storage_names[meta->layout.storage]);
 	values[n++] = Int32GetDatum(meta->layout.max_degree / 2);
-	values[n++] = Int32GetDatum(meta->ef_construction);
+	values[n++] = Int32GetDatum(PipeannIndexOptions(index)->ef_construction);
 	values[n++] = Int32GetDatum(meta->layout.pq_bytes);
 	values[n++] = Int64GetDatum((int64) meta->nodes);
 	values[n++] = Int64GetDatum(meta->graph_pages);
@@ -159,7 +159,7 @@ pipeann_index_info(PG_FUNCTION_ARGS)
 	values[n++] = BoolGetDatum(direct);
 	values[n++] = Int64GetDatum((int64) RelationGetNumberOfBlocks(index) *
 								BLCKSZ);
-	values[n++] = Int32GetDatum((int32) meta->generation);
+	values[n++] = Int32GetDatum((int32) PipeannGeneration(meta));
 	values[n++] = Int64GetDatum((int64) meta->trained_nodes);
 	values[n++] = BoolGetDatum(PipeannIsOutgrown(meta));
 	values[n++] = BoolGetDatum((meta->flags & PIPEANN_META_REPAIRING) != 0);

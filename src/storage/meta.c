@@ -107,13 +107,13 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 	const PipeannLayout *l = &meta->layout;
 	uint64		ids = (uint64) meta->graph_pages * l->slots_per_page;
 
-	if (!PipeannIsReadable(meta))
+	if (meta->magic != PIPEANN_MAGIC)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("index \"%s\" has a format that this version of pipeann does not read",
 						RelationGetRelationName(index)),
-				 errdetail("Its magic number and format are %08X and %u, those of this version are %08X and %u.",
-						   meta->magic, meta->format, PIPEANN_MAGIC, PIPEANN_FORMAT),
+				 errdetail("Its magic number is %08X, that of this version is %08X.",
+						   meta->magic, PIPEANN_MAGIC),
 				 errhint("Run REINDEX INDEX \"%s\".",
 						 RelationGetRelationName(index))));
 	CheckLayout(index, meta);
@@ -129,7 +129,7 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 		MetaError(index, "The runs of pages are out of range.");
 }
 
-/* Copy the metapage after checking magic, format, layout and counts. */
+/* Copy the metapage after checking magic, layout and counts. */
 void
 PipeannMetaRead(Relation index, PipeannMeta *meta)
 {
@@ -179,14 +179,4 @@ PipeannMetaEnd(PipeannMetaUpdate *update)
 	PipeannPageSeal(page, PIPEANN_METAPAGE);
 	GenericXLogFinish(update->state);
 	UnlockReleaseBuffer(update->buffer);
-}
-
-/* Set a new random build_id, so that caches of the former one become outdated. */
-void
-PipeannNewBuildId(PipeannMeta *meta)
-{
-	if (!pg_strong_random(&meta->build_id, sizeof(meta->build_id)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not generate a random number")));
 }

@@ -14,8 +14,8 @@
 #include "storage/slot.h"
 #include "utils/relcache.h"
 
-#define PIPEANN_MAGIC 0x70697065U	/* "pipe" */
-#define PIPEANN_FORMAT 3
+#define PIPEANN_FORMAT 4
+#define PIPEANN_MAGIC (0x70697000U | PIPEANN_FORMAT)	/* "pip" */
 #define PIPEANN_PAGE_ID 0xFFA7	/* last bytes of a page, for pg_filedump */
 
 #define PIPEANN_METAPAGE 0
@@ -222,6 +222,9 @@ PipeannRunPages(const PipeannLayout *l, uint32 entries)
 
 /* ---------- the metapage ---------- */
 
+/* The bits of a build_id that count generations. */
+#define PIPEANN_GENERATIONS UINT64CONST(0xFFFF)
+
 /* Length of the ring of the code pages that were changed last, by which caches follow. */
 #define PIPEANN_CHANGE_RING 256
 
@@ -283,18 +286,16 @@ typedef struct PipeannCurve
 
 typedef struct PipeannMeta
 {
-	uint32		magic;
-	uint32		format;
+	uint32		magic;			/* another one for each format */
 	PipeannLayout layout;
-	uint16		ef_construction;
 	uint16		flags;
 	float		max_norm;		/* for inner product: of all vectors */
 	uint32		entry_count;	/* nodes of the entry graph */
-	uint64		build_id;		/* random; tells builds and generations of one
-								 * file apart */
-	uint32		generation;		/* of codes, codebook and entry graph */
-	uint64		trained_nodes;	/* nodes when this generation was trained */
-	float		code_error;		/* mean squared error of its codes then */
+	uint64		build_id;		/* random, but for a count of the generations
+								 * after the build: PipeannGeneration() */
+	uint64		trained_nodes;	/* nodes when the index was built, or when codes
+								 * were made later, if those were more */
+	float		code_error;		/* mean squared error of codes then */
 	uint32		graph_pages;	/* ids are below this * slots_per_page */
 	uint32		code_pages;		/* number of code pages written */
 	uint64		nodes;			/* nodes written and not freed */
@@ -304,8 +305,7 @@ typedef struct PipeannMeta
 	uint64		changes;		/* changes of code pages since the build */
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */
 	PipeannDegree degree;		/* how m was chosen */
-	uint64		built_nodes;	/* nodes when the index was built */
-	uint64		came;			/* nodes inserted since */
+	uint64		came;			/* nodes inserted since the build */
 	TimestampTz reindex_after;	/* no automatic REINDEX before this time,
 								 * after one failed */
 	PipeannBuilt built;
@@ -326,11 +326,11 @@ PipeannPageGetMeta(Page page)
 	return (PipeannMeta *) PipeannPagePayload(page);
 }
 
-/* Whether this library can read the file. */
-static inline bool
-PipeannIsReadable(const PipeannMeta *meta)
+/* How often codes, codebook and entry graph were made again. Pages bear the lowest bits. */
+static inline uint32
+PipeannGeneration(const PipeannMeta *meta)
 {
-	return meta->magic == PIPEANN_MAGIC && meta->format == PIPEANN_FORMAT;
+	return (uint32) (meta->build_id & PIPEANN_GENERATIONS);
 }
 
 /*
@@ -350,7 +350,6 @@ extern void PipeannMetaRead(Relation index, PipeannMeta *meta);
 extern uint32 PipeannMetaRemovals(Relation index);
 extern void PipeannMetaBegin(Relation index, PipeannMetaUpdate *update);
 extern void PipeannMetaEnd(PipeannMetaUpdate *update);
-extern void PipeannNewBuildId(PipeannMeta *meta);
 
 static inline void
 PipeannMetaAbort(PipeannMetaUpdate *update)

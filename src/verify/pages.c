@@ -32,17 +32,18 @@ void
 PipeannCheckRefresh(PipeannCheck *check)
 {
 	PipeannIndexView *view = &check->view;
+	bool		had_codes = view->cache != NULL;
 	uint32		size;
 
 	PipeannRefreshView(view);
-	if (check->attributes != NULL)
-		PipeannAttributesUseHistogram(check->attributes, view->cache->histograms);
-	if (view->meta.build_id != check->build_id)
+	if (view->meta.build_id != check->build_id || (view->cache != NULL) != had_codes)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("index \"%s\" got other codes while it was checked",
 						RelationGetRelationName(view->index)),
 				 errhint("Run pipeann_check() again.")));
+	if (check->attributes != NULL)
+		PipeannAttributesUseHistogram(check->attributes, view->cache->histograms);
 	check->pages = PipeannViewPages(view);
 	check->ids = check->pages * view->meta.layout.slots_per_page;
 	if (check->ids <= check->size)

@@ -505,7 +505,7 @@ IsOnPages(const PipeannIndexView *view, PipeannKind kind, uint32 first,
 	char	   *content = PipeannAlloc(Max(bytes, 1));
 	bool		same =
 		PipeannRunRead(view->index, PipeannRunBlock(&view->meta.places) + first,
-					   kind, view->meta.generation, content, bytes) &&
+					   kind, PipeannGeneration(&view->meta), content, bytes) &&
 		memcmp(content, memory, bytes) == 0;
 
 	pfree(content);

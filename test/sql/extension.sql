@@ -133,7 +133,7 @@ CREATE INDEX t_more ON t USING pipeann (val vector_l2_ops) WITH (pq_bytes = 500)
 SET client_min_messages = warning;
 SELECT pq_bytes, degree_reason FROM pipeann_index_info('t_more');
 DROP INDEX t_more;
--- options count when the index is made anew
+-- options count when the index is made anew, but for ef_construction, which inserts heed
 ALTER INDEX t_idx SET (m = 4, ef_construction = 20, storage = uint8);
 SELECT m, ef_construction, storage FROM pipeann_index_info('t_idx');
 INSERT INTO t VALUES (1, '[1.5,2.5,3.5]');

@@ -45,8 +45,8 @@ sub digest
 	{
 		substr $bytes, $at, 10, "\0" x 10;
 	}
-	substr $bytes, 88, 8, "\0" x 8;
-	substr $bytes, 1256, 44, "\0" x 44;
+	substr $bytes, 80, 8, "\0" x 8;
+	substr $bytes, 1232, 44, "\0" x 44;
 	substr $bytes, 8184, 4, "\0" x 4;
 	return md5_hex($bytes);
 }

@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 
 my $BLOCK = 8192;
 my $PAYLOAD = 24;				# where a page's contents begin
-my $META_LAYOUT = 8;			# in the metapage, after magic and format
+my $META_LAYOUT = 4;			# in the metapage, after the magic number
 my $HEADER = 20;				# of a slot, before its neighbours
 
 our $INVALID = 0xFFFFFFFF;
