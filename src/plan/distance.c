@@ -1,14 +1,12 @@
 /*
  * distance.c
- *		Distances among the columns of a plan's nodes.
- *
- * A query that is ordered by a distance has the distance in the target lists of
- * its plan's nodes, so that those above could compare rows by it. The index has
- * ordered the rows, and mostly nobody reads it; to compute it the executor
- * fetches the row's vector, from TOAST if it is long.
- *
- * A distance that nobody reads becomes a NULL. It keeps its column, so that
- * numbers and types of columns are what the nodes above were made for.
+ *		Distances among the columns of a plan's nodes. A query that is ordered
+ *		by a distance has the distance in the target lists of its plan's nodes,
+ *		so that nodes above could compare rows by it. As the index has ordered
+ *		the rows, mostly nothing reads it; yet the executor fetches the row's
+ *		vector to compute it, from TOAST if it is long. A distance that nothing
+ *		reads becomes NULL. It keeps its column, so that numbers and types of
+ *		columns are those that the nodes above expect.
  */
 #include "postgres.h"
 
@@ -37,17 +35,17 @@
 #include "varatt.h"
 #endif
 
-/* What a node's expressions mean by Vars of varno. */
+/* What Vars of varno in a node's expressions refer to. */
 typedef struct Child
 {
-	const Plan *plan;			/* NULL: there is none that hands its rows up */
+	const Plan *plan;			/* NULL: none that passes its rows up */
 	int			varno;
 } Child;
 
 /*
  * Whether an index, or an access method, is one of ours.
  *
- * An index of which there is nothing but a planner's idea is not ours.
+ * A hypothetical index (of an extension) is not ours.
  */
 bool
 PipeannIsIndex(Oid indexid)
@@ -75,7 +73,7 @@ PipeannIsMethod(Oid am)
 	return ours;
 }
 
-/* The planner exchanges the operands where the column stands on the right. */
+/* The planner commutes the operands if the column is on the right. */
 static bool
 IsSameDistance(const Node *expr, const Node *distance)
 {
@@ -104,7 +102,7 @@ IsOneOf(const Node *expr, const List *distances, Oid indexid)
 	return false;
 }
 
-/* The child whose rows a node hands up one by one. */
+/* The child whose rows a node passes up one by one. */
 static Child
 ChildOf(const Plan *node)
 {
@@ -130,7 +128,7 @@ ChildOf(const Plan *node)
 	return child;
 }
 
-/* Expressions of the child in the place of its columns. */
+/* Replace the child's columns by their expressions. */
 static Node *
 Expand(Node *node, void *arg)
 {
@@ -162,15 +160,15 @@ IsDistance(const Plan *node, Node *expr)
 	if (IsA(node, IndexScan))
 		return IsOneOf(expr, ((const IndexScan *) node)->indexorderbyorig,
 					   ((const IndexScan *) node)->indexid);
-	/* expressions of an index-only scan name the index's columns */
+	/* expressions of an index-only scan refer to the index's columns */
 	return IsOneOf(expr, ((const IndexOnlyScan *) node)->indexorderby,
 				   ((const IndexOnlyScan *) node)->indexid);
 }
 
 /*
- * What a scan's distance is below by this condition, or at the most; NULL if it does not
- * say. Similarities are one less the distance, and have to be above something: as what is
- * no number is. Then sets *no_numbers.
+ * The upper bound that a condition sets for a scan's distance; NULL if it sets
+ * none. Similarities are one minus the distance, and have to be above a bound,
+ * as NaN is; then sets *no_numbers.
  */
 static Expr *
 MostByClause(const Plan *scan, const Node *clause, bool *no_numbers)
@@ -211,9 +209,9 @@ MostByClause(const Plan *scan, const Node *clause, bool *no_numbers)
 }
 
 /*
- * What no row of a scan of ours is farther than, as far as its conditions say it by a
- * value that is known before the scan begins; or NULL. Sets *no_numbers if rows whose
- * distance is no number may meet it all the same.
+ * The distance that no row of our scan exceeds by its conditions, if that is
+ * known before the scan begins; or NULL. Sets *no_numbers if rows with
+ * distance NaN may still meet them.
  */
 Expr *
 PipeannMostDistance(const Plan *scan, bool *no_numbers)
@@ -232,7 +230,7 @@ PipeannMostDistance(const Plan *scan, bool *no_numbers)
 	return NULL;
 }
 
-/* The entry may belong to others, too: only a copy is changed. */
+/* The entry may be shared: only a copy is changed. */
 static TargetEntry *
 WithNull(const TargetEntry *target)
 {
@@ -245,8 +243,8 @@ WithNull(const TargetEntry *target)
 }
 
 /*
- * Put NULL in the place of each distance that a node computes although it is not
- * among its columns that are wanted.
+ * Replace by NULL each distance that a node computes and that is not among its
+ * wanted columns.
  */
 void
 PipeannLeaveOutUnread(Plan *node, const Bitmapset *wanted)

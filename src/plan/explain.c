@@ -1,7 +1,7 @@
 /*
  * explain.c
- *		What EXPLAIN (ANALYZE) tells of a scan of ours, from PostgreSQL 18 on: the counters
- *		that pipeann_last_search() has of the session's last scan.
+ *		What EXPLAIN (ANALYZE) shows of our scans, from PostgreSQL 18 on: the
+ *		same counters as pipeann_last_search() for the session's last scan.
  */
 #include "postgres.h"
 
@@ -17,7 +17,7 @@
 
 static explain_per_node_hook_type former_per_node;
 
-/* How an index, or its search, has found the rows that match. */
+/* How a search has found the rows that match. */
 static const char *
 FilteredBy(const PipeannCounters *c)
 {
@@ -53,7 +53,7 @@ ShowCounters(const PipeannCounters *c, bool filters, ExplainState *es)
 		ExplainPropertyText("Filter Strategy", FilteredBy(c), es);
 }
 
-/* One that was never executed, or only planned, has no scan. */
+/* The scan of a node, or NULL if it was never executed. */
 static IndexScanDesc
 ScanOf(const PlanState *state)
 {

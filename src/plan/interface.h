@@ -2,9 +2,9 @@
  * interface.h
  *		The interface of this library for other libraries.
  *
- * It is all that servers/ may know of it, but for types and inline functions of base/ and
- * distance/. The library leaves a pointer to it in a rendezvous variable (fmgr.h) when it is
- * loaded, wherever it was loaded from.
+ * servers/ may use nothing else of this library, except types and inline
+ * functions of base/ and distance/. The library leaves a pointer to it in a
+ * rendezvous variable (fmgr.h) when it is loaded, wherever it was loaded from.
  */
 #ifndef PIPEANN_INTERFACE_H
 #define PIPEANN_INTERFACE_H
@@ -15,17 +15,17 @@
 #include "nodes/plannodes.h"
 #include "utils/relcache.h"
 
-/* To be counted up with every change of what follows or of what it means, or of PipeannKernels. */
+/* Increment this with every change of the interface or its meaning, or of PipeannKernels. */
 #define PIPEANN_INTERFACE_VERSION	9
 
-/* Whether no more plans are to be visited; may put another one in the place. */
+/* Returns whether to stop visiting; may replace the plan. */
 typedef bool (*PipeannPlanVisit) (Plan **place, void *arg);
 
 typedef struct PipeannInterface
 {
 	int			version;
 
-	/* distances and conversions, as fast as this processor can (distance/distance.h) */
+	/* the fastest kernels for this CPU (distance/distance.h) */
 	const struct PipeannKernels *kernels;
 
 	/* the elements of a vector or halfvec; errors if it has other dimensions */
@@ -37,28 +37,28 @@ typedef struct PipeannInterface
 	/* whether indexes of ours can be in the order of an operator */
 	bool		(*is_distance) (Oid operator);
 
-	/* a node that has this one as its child, and hands up the same columns */
+	/* make a node with this one as its child, and the same columns */
 	CustomScan *(*wrap) (Plan *plan, const CustomScanMethods *methods);
 
 	/*
-	 * Visit the places of all plans right below a node, or below a PlannedStmt, until
-	 * a visit returns true; returns whether one did. For those further down
-	 * call it from the visit.
+	 * Visit the places of all plans right below a node, or below a
+	 * PlannedStmt, until a visit returns true; returns whether one did. For
+	 * plans further down call it from the visit.
 	 */
 	bool		(*visit_plans) (void *above, PipeannPlanVisit visit, void *arg);
 
 	/*
-	 * Scans of ours below a node that are begun, or begun again, from now on need return
-	 * no row that is farther; infinity: all.
+	 * Tell our scans below a node that, when they begin or restart, farther
+	 * rows need not be returned; infinity: all rows are wanted.
 	 */
 	void		(*bound_scans) (struct PlanState *node, double most);
 
-	/* what asks servers for their parts is to be put there (scan/scan.h) */
+	/* where to put the function that asks servers for their parts (scan/scan.h) */
 	bytea	   *(**ask_part) (Relation index, uint32 part, const bytea *message,
 							  TimestampTz *until);
 } PipeannInterface;
 
-/* Of the variable, which is a const PipeannInterface *, NULL before. */
+/* Name of the rendezvous variable, a const PipeannInterface *; NULL until loaded. */
 #define PIPEANN_INTERFACE	"pipeann_interface"
 
 #endif							/* PIPEANN_INTERFACE_H */

@@ -1,9 +1,9 @@
 /*
  * plan.c
- *		The planner's hooks, and what other libraries find here (interface.h).
- *
- * On its way a query for the nearest rows is changed twice: its paths, to which those by
- * bitmaps are added; and the finished plan, from its top down to the scans of ours.
+ *		The planner hooks, and the interface for other libraries (interface.h).
+ *		A query for the nearest rows is changed twice: paths by bitmaps are
+ *		added to its paths, and the finished plan is changed from its top down
+ *		to our scans.
  */
 #include "postgres.h"
 
@@ -54,27 +54,27 @@ bool		pipeann_bitmap_scan;
 /* ---------- paths by bitmaps ---------- */
 
 /*
- * Where few rows meet conditions on columns that an index of ours has not, a node of
- * ours takes the bitmap that other indexes make of them, and has a scan of ours search
- * among them. The paths for the bitmap are PostgreSQL's own: it makes those of a copy
- * of the table once more, as it has dropped them where a scan of the whole table would
- * be cheaper.
+ * If few rows meet conditions on columns that our index does not have, a node
+ * of ours takes the bitmap that other indexes make of these rows, and has our
+ * scan search among them. The paths for the bitmap are PostgreSQL's own: it
+ * makes the paths of a copy of the table, as it has dropped those of the table
+ * if a scan of the whole table is cheaper.
  */
 
 /*
- * To take a row of the bitmap, find its node and scan its code, in operators. Pages of
- * the index and of the table are asked for together, so each costs OVERLAP times less.
+ * The cost of taking a row of the bitmap, finding its node and scanning its code, in operators.
+ * Pages of the index and of the table are requested together, so each costs 1 / OVERLAP.
  */
 #define ROW_COST 30
 #define START_COST 20000
 #define OVERLAP 4.0
 
-/* A bitmap of more pages than this share of what work_mem holds may become lossy. */
+/* A bitmap of more pages than this share of those for which work_mem has room may become lossy. */
 #define MOST_PAGES_SHARE 0.5
 
 /*
- * A condition without columns is tested above the node, and need not be below. Where
- * it was to be, a scan hands up columns that nobody asked for.
+ * A condition without columns is tested above the node, and need not be tested
+ * below, where it makes a scan return columns that are not needed.
  */
 static Plan *
 WithoutGate(Plan *plan)
@@ -87,7 +87,7 @@ WithoutGate(Plan *plan)
 	return scan;
 }
 
-/* A plan of the bitmap comes as the child of a scan of the table, which is dropped. */
+/* PostgreSQL plans a bitmap only as the child of a scan of the table; that is dropped. */
 static Plan *
 PlanBitmap(PlannerInfo *root, RelOptInfo *table, CustomPath *path,
 		   List *targets, List *clauses, List *plans)
@@ -111,9 +111,9 @@ static const CustomPathMethods bitmap_path_methods = {
 };
 
 /*
- * The scan of ours in the order of a distance, or NULL. One whose own columns answer
- * conditions searches among what matches already. Rows that came lately are compared
- * by the column's vectors, so it must be on a column.
+ * Our scan in the order of a distance, or NULL. One whose own columns answer
+ * conditions searches among matching rows already. New rows are compared by
+ * the table's vectors, so the index must be on a column.
  */
 static const IndexPath *
 OrderedScan(const RelOptInfo *table)
@@ -178,7 +178,7 @@ HasRows(const Path *path)
 	return true;
 }
 
-/* How a bitmap of the same rows as a path's is made, or NULL. */
+/* The path of a bitmap of the same rows as a path's, or NULL. */
 static Path *
 BitmapOf(Path *path)
 {
@@ -223,10 +223,10 @@ SetCost(PlannerInfo *root, CustomPath *path, const IndexPath *scan,
 }
 
 /*
- * The scan of ours, as it reads the table; the original may yet be changed. It also
- * returns rows of the bitmap that a partial index does not have, so it has to test
- * what the index's predicate implies, too. PostgreSQL leaves that out of the
- * conditions of its scans (indrestrictinfo).
+ * A copy of our scan that returns the table's rows; the original may still be
+ * changed. It also returns rows of the bitmap that a partial index does not
+ * have, so it has to test conditions that the index's predicate implies, too.
+ * PostgreSQL leaves these out of a scan's conditions (indrestrictinfo).
  */
 static Path *
 CopyOf(const IndexPath *scan)
@@ -271,8 +271,8 @@ AddPath(PlannerInfo *root, RelOptInfo *table, const IndexPath *scan,
 }
 
 /*
- * Where a scan of ours has conditions on other columns that other indexes
- * answer, add a path of both.
+ * If our scan has conditions on other columns that other indexes answer, add a
+ * path of both.
  */
 static void
 AddBitmapPaths(PlannerInfo *root, RelOptInfo *table)
@@ -301,14 +301,14 @@ AddBitmapPaths(PlannerInfo *root, RelOptInfo *table)
 /* ---------- finished plans ---------- */
 
 /*
- * On the way down it is found out which columns of a scan are read. Nodes that are
- * not known to pass rows on are taken to read everything, whatever is in them:
- * sorts, merges, aggregates, set operations, and nodes of other extensions.
+ * On the way down the columns of scans that are read are determined. Nodes not
+ * known to pass rows on are assumed to read everything: sorts, merges,
+ * aggregates, set operations, and nodes of other extensions.
  */
 
 /*
- * Which columns of its child a plan node reads. Those that the executor finds by name
- * (row marks) are not counted: they are no distances.
+ * Which columns of its child a plan node reads. Columns that the executor
+ * finds by name (row marks) are not counted, as they are no distances.
  */
 
 /* The columns that are returned: those that are not junk. */
@@ -336,8 +336,8 @@ typedef struct Reading
 } Reading;
 
 /*
- * Add the columns that an expression names. A whole row, and whatever else is no
- * column of a target list, stands for all of them.
+ * Add the columns to which an expression refers. A whole row, and anything
+ * else that is no column of a target list, counts as all columns.
  */
 static bool
 AddNamed(Node *expr, void *arg)
@@ -392,8 +392,8 @@ AddCompared(Bitmapset *columns, const Plan *node)
 
 /*
  * The columns of a child that a node reads when only `wanted` of its own are
- * wanted. The child's columns are those of varno in the node's expressions. Only
- * for nodes that read what they name (tree.c).
+ * wanted. The child's columns are Vars of varno in the node's expressions.
+ * Only for nodes that read what their expressions refer to (tree.c).
  */
 static Bitmapset *
 ColumnsRead(const Plan *node, int varno, const Bitmapset *wanted)
@@ -406,8 +406,8 @@ ColumnsRead(const Plan *node, int varno, const Bitmapset *wanted)
 		const TargetEntry *target = lfirst_node(TargetEntry, cell);
 
 		/*
-		 * An expression that is not wanted is computed all the same, and might fail
-		 * with another value; only a column that is handed up as it is does not care.
+		 * An expression that is not wanted is still computed, and might fail
+		 * with another value; a column that is only passed up cannot.
 		 */
 		if (!IsA(target->expr, Var) ||
 			PipeannHasColumn(wanted, target->resno))
@@ -423,10 +423,9 @@ ColumnsRead(const Plan *node, int varno, const Bitmapset *wanted)
 }
 
 /*
- * Plans that may be run twice, as nothing that they evaluate is volatile.
- *
- * What is evaluated once for a statement (its initial plans, common table expressions,
- * other servers' rows behind a cursor) is not run again with the plan that reads it.
+ * Plans that may be run twice, as they evaluate nothing volatile. What is
+ * evaluated once for a statement (initial plans, common table expressions,
+ * foreign rows behind a cursor) is not run again with the plan that reads it.
  */
 
 static bool IsUnsteady(Plan **place, void *stmt);
@@ -461,8 +460,8 @@ IsOurNode(const CustomScan *node)
 }
 
 /*
- * Whether something may be volatile of what a plan of a statement evaluates each time
- * it is run, in sub-plans too.
+ * Whether what a plan of a statement evaluates each time it is run, in
+ * sub-plans too, may be volatile.
  */
 static bool
 IsUnsteady(Plan **place, void *stmt)
@@ -477,11 +476,11 @@ IsUnsteady(Plan **place, void *stmt)
 		PipeannVisitPlans(plan, IsUnsteady, stmt);
 }
 
-/* Nodes of ours that take another one's place. */
+/* Our nodes that replace another node. */
 
 /*
- * Columns with the numbers and types of others, of a tuple that varno stands for: a
- * node hands up what its scan tuple has, and that is what its child hands up.
+ * Vars of varno with the numbers and types of other columns: a node returns
+ * its scan tuple, which is what its child returns.
  */
 static List *
 SameColumns(const List *targets, int varno)
@@ -499,7 +498,7 @@ SameColumns(const List *targets, int varno)
 	return columns;
 }
 
-/* A node that has this one as its child, and hands up the same columns. */
+/* Make a node with this one as its child, and the same columns. */
 static CustomScan *
 Wrap(Plan *plan, const CustomScanMethods *methods)
 {
@@ -522,12 +521,12 @@ Wrap(Plan *plan, const CustomScanMethods *methods)
 }
 
 /*
- * Merges of the nearest rows of partitions. Each is a search as long as that of a table
- * without, as nobody below knows of the limit. So a node of ours takes the merge's
- * place, and has it as its child: it asks the partitions in another order.
+ * Merges of the nearest rows of partitions. Each partition's search takes as long as that
+ * of a whole table, as no scan knows how far the others are. So a node of ours replaces the
+ * merge, which becomes its child, and reads the partitions in another order.
  */
 
-/* What a scan of ours is ordered by, NIL if it is none. */
+/* The expressions by which our scan is ordered; NIL if it is not ours. */
 static const List *
 OrderOf(const Plan *plan)
 {
@@ -559,9 +558,9 @@ IsSameOrder(const List *a, const List *b)
 }
 
 /*
- * Whether there are several scans of ours, and all of them from one vector by one
- * operator. A UNION ALL may have others, whose distances cannot be compared before
- * the rows are there. Scans may be run twice.
+ * Whether there are several of our scans, all ordered by one vector and
+ * operator. A UNION ALL may have others, whose distances cannot be compared
+ * before their rows are read. Scans may be run twice.
  */
 static bool
 AreFromOneVector(List *plans, PlannedStmt *stmt)
@@ -587,10 +586,9 @@ AreFromOneVector(List *plans, PlannedStmt *stmt)
 }
 
 /*
- * Where a limit has a merge of scans of ours below it, let these know from
- * one another which rows are not wanted.
- *
- * Between the two there may be a node that computes columns.
+ * If a limit has a merge of our scans below it, let each scan know from the
+ * others' rows which are not wanted. Between limit and merge there may be a
+ * node that computes columns.
  */
 static void
 LimitMerge(PlannedStmt *stmt, Limit *limit)
@@ -613,14 +611,14 @@ LimitMerge(PlannedStmt *stmt, Limit *limit)
 }
 
 /*
- * Scans below a limit that may end before it is filled, having left out what they found
- * too late. A node of ours below the limit keeps the rows until this is filled, or else
- * begins again with scans that find everything first.
+ * Scans below a limit may end before it is filled, having left out late rows.
+ * A node of ours below the limit collects rows until it is filled, or else
+ * restarts the scans, which then find everything first.
  */
 
 /*
- * The plan whose rows the limit takes as they come: what is between them leaves none
- * out, but for locking. Locks are for the row that is handed up.
+ * The plan whose rows the limit takes as they come: nodes in between drop no
+ * rows, except by locking, which has to be for the row that is returned.
  */
 static Plan **
 PlaceBelow(Limit *limit)
@@ -660,13 +658,13 @@ IsFromScans(Plan **place, void *above)
 		 PipeannVisitPlans(plan, IsFromScans, plan));
 }
 
-/* What no row of scans is farther than, if all say the same. */
+/* The bound of the distance of scans, if all have the same. */
 typedef struct Most
 {
 	Expr	   *distance;		/* of the first scan, or NULL */
-	int			differ;			/* scans that say something else */
-	bool		no_numbers;		/* but those whose distance is no number */
-	Bitmapset  *params;			/* that are set before the scans begin */
+	int			differ;			/* scans with another bound */
+	bool		no_numbers;		/* rows at NaN may be wanted all the same */
+	Bitmapset  *params;			/* parameters set before the scans begin */
 } Most;
 
 /* An executor's parameter that is set further down may change later. */
@@ -710,8 +708,8 @@ AddMost(Plan **place, void *arg)
 }
 
 /*
- * What no row below a limit is farther than, by a condition on the distance. To be asked
- * before others put something in the place of the distance.
+ * The bound of the distance of rows below a limit, by a condition. Must be
+ * called before the distance is replaced.
  */
 static Most
 MostBelow(Limit *limit)
@@ -729,13 +727,13 @@ MostBelow(Limit *limit)
 }
 
 /*
- * Where a limit has scans of ours below it that may come to their end before
- * it is filled, put a node of ours between them. To be done when the columns of what
- * is below are what they will be. What is below may be run twice, so it must be steady
- * (IsUnsteady). The place of a cursor is where the only scan of its table is
- * (UPDATE ... WHERE CURRENT OF): rows must not be kept above that.
- *
- * How many rows there are is not known, and the planner may be wrong by any factor.
+ * If a limit has scans of ours below it that may end before it is filled, put
+ * a node of ours between. Must be called when the columns of the plan below
+ * are final. That plan may be run twice, so it must evaluate nothing volatile
+ * (IsUnsteady). A cursor's position is that of the only scan of its table
+ * (UPDATE ... WHERE CURRENT OF): rows must not be collected above that. The
+ * number of rows is not known, and the planner's estimate may be wrong by any
+ * factor.
  */
 static void
 FillLimit(PlannedStmt *stmt, Limit *limit, const Most *most, bool is_cursor)
@@ -762,9 +760,9 @@ typedef struct Filling
 } Filling;
 
 /*
- * Put a node that keeps all rows where scans of ours are below something that wants
- * all of them before it hands up one. The planner may take a scan of ours as what
- * reads least, below a sort in another order, as there is a limit somewhere above.
+ * Put a node that collects all rows above scans of ours that are below a node that
+ * reads all rows before it returns one. The planner may choose our scan as the
+ * cheapest below a sort in another order, as there is a limit somewhere above.
  */
 static bool
 FillDrains(Plan **place, void *arg)
@@ -801,7 +799,7 @@ typedef struct Rewriting
 	const Bitmapset *wanted;	/* its columns */
 } Rewriting;
 
-/* The columns that are read of a plan, wherever it is below a node. */
+/* The columns of a plan that the node above it reads. */
 static Bitmapset *
 WantedOf(const Rewriting *r, Plan **place)
 {
@@ -881,7 +879,7 @@ static PipeannInterface interface = {
 
 static planner_hook_type former_planner;	/* or PostgreSQL's own */
 
-/* The library came while a plan was made, which did not pass here. */
+/* The library was loaded while a plan was being made, without passing through these hooks. */
 static bool came_late;
 static set_rel_pathlist_hook_type former_rel_paths;
 
@@ -911,10 +909,10 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 }
 
 /*
- * Take out paths in the order of several distances, which no scan has.
- *
- * Its cost says so, too (am/handler.c). But a path is compared by how many of its nodes
- * are disabled first, and PostgreSQL 18 forgets that in merges of partitions' scans.
+ * Remove paths in the order of several distances, which no scan can return.
+ * Their cost forbids them, too (am/handler.c). But paths are compared first by
+ * their number of disabled nodes, which PostgreSQL 18 forgets in merges of
+ * partitions' scans.
  */
 static void
 DropRefused(RelOptInfo *table)
@@ -946,8 +944,8 @@ AddRelPaths(PlannerInfo *root, RelOptInfo *rel, Index number,
 static ExecutorStart_hook_type former_start;
 
 /*
- * A plan that did not pass here is changed as those that do, in a copy: it may be kept for
- * more executions, which then get another one.
+ * Change a plan that did not pass through the planner hook like those that do,
+ * in a copy, as the plan may be cached; each execution then gets a copy.
  */
 static void
 Start(QueryDesc *query, int flags)
@@ -960,15 +958,12 @@ Start(QueryDesc *query, int flags)
 		ResetPlanCache();
 	}
 	former_start(query, flags);
-	/* a library behind may not have made a tree of states */
+	/* another hook's library may not have made a tree of states */
 	if (query->planstate != NULL)
 		(void) PipeannTellLimit(query->planstate, NULL);
 }
 
-/*
- * Let all plans that the server makes from now on pass through here, and libraries
- * find the interface.
- */
+/* Install the hooks for all plans made from now on, and publish the interface. */
 void
 PipeannPlanInit(void)
 {

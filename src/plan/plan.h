@@ -1,8 +1,7 @@
 /*
  * plan.h
- *		Queries and plans for the nearest rows, changed so that they cost less.
- *
- * This room knows plan trees, and what a scan can tell of its row. It must not
+ *		Making queries and plans for the nearest rows cheaper. This room knows
+ *		plan trees, and what a scan knows of its rows. It must not
  * know how a search finds rows.
  */
 #ifndef PIPEANN_PLAN_H

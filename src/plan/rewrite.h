@@ -1,7 +1,7 @@
 /*
  * rewrite.h
- *		Paths and finished plans, changed so that distances cost less; private to
- *		plan/.
+ *		Changing paths and finished plans so that distances cost less; private
+ *		to plan/.
  */
 #ifndef PIPEANN_PLAN_REWRITE_H
 #define PIPEANN_PLAN_REWRITE_H
@@ -11,8 +11,8 @@
 #include "plan/interface.h"
 
 /*
- * Sets of columns that a plan node puts out. A column is its number in the node's
- * target list, from 1 on. A set that has PIPEANN_ALL_COLUMNS is of all of them.
+ * Sets of columns that a plan node returns. A column is its number in the node's
+ * target list, from 1 on. A set that has PIPEANN_ALL_COLUMNS contains all columns.
  */
 #define PIPEANN_ALL_COLUMNS 0
 
@@ -24,13 +24,12 @@ PipeannHasColumn(const Bitmapset *columns, AttrNumber column)
 }
 
 /*
- * tree.c: what is known of a kind of nodes.
- *
- * STEADY: it evaluates its columns, its conditions and its expressions, and no more.
- * NAMES: it reads of its children what these, and its keys, name. PASSES: it hands up
- * rows of its first child one by one. ORDERED: its rows are in the order of those of
- * any child but the inner one. DRAINS: it hands up no row before it has had all of
- * its child's.
+ * tree.c: properties of a kind of node. STEADY: it evaluates its columns,
+ * conditions and expressions, and nothing else. NAMES: of its children's
+ * columns it reads those to which these, and its keys, refer. PASSES: it
+ * returns rows of its first child one by one. ORDERED: its rows are in the
+ * order of any child's except the inner one's. DRAINS: it returns no row
+ * before it has read all of its child's.
  */
 #define PIPEANN_PLAN_STEADY		0x01
 #define PIPEANN_PLAN_NAMES		0x02
@@ -54,22 +53,22 @@ extern bool PipeannTellLimit(PlanState *node, void *limit);
 extern void PipeannBoundScans(PlanState *node, double most);
 
 /*
- * exec.c: merges of the nearest rows of partitions, one limit for all.
- * custom_private is the number of the column by which rows are merged; the child is
- * the merge as it was planned.
+ * exec.c: merges of the nearest rows of partitions, with one limit for all.
+ * custom_private is the number of the column by which rows are merged; the
+ * child is the merge as it was planned.
  */
 extern const CustomScanMethods *const PipeannMergeNode;
 
 /*
- * The nearest of the rows that other indexes find. The children are the scan of ours,
- * with all conditions and the columns of the node, and what makes the bitmap.
+ * The nearest of the rows that other indexes find. The children are our scan,
+ * with all conditions and the node's columns, and the plan that makes the bitmap.
  */
 extern const CustomScanMethods *const PipeannBitmapNode;
 
 /*
- * Limits that a scan of ours is to fill, whatever comes late. The child is the plan
- * that had its place. custom_exprs is what no row is farther than, if that is known;
- * custom_private tells whether rows whose distance is no number may be wanted then.
+ * Limits to be filled by our scans even if rows come late. The child is the plan
+ * that the node replaced. custom_exprs has the bound of the distance, if one is
+ * known; custom_private says whether rows with distance NaN may be wanted then.
  */
 extern const CustomScanMethods *const PipeannFillNode;
 

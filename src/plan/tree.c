@@ -3,9 +3,9 @@
  *		The nodes of a plan: what is below them, what they evaluate, and how rows come
  *		through them.
  *
- * All that is known of the kinds of nodes stands in one table. A kind that is not in
- * it has the two children that any node may have. It may evaluate anything, and read
- * all columns of its children.
+ * One table has all that is known of the kinds of nodes. A kind that is not in
+ * it is assumed to have the two children that any node may have, to evaluate
+ * anything, and to read all columns of its children.
  */
 #include "postgres.h"
 
@@ -15,9 +15,9 @@
 typedef struct Kind
 {
 	uint16		traits;
-	uint16		expressions[2]; /* where it has those besides columns and
-								 * conditions; 0: none */
-	uint16		children;		/* ... and a list of others than any may have */
+	uint16		expressions[2]; /* offsets of expressions besides columns
+								 * and conditions; 0: none */
+	uint16		children;		/* ... and of a list of children that only this kind has */
 } Kind;
 
 #define AT offsetof
@@ -87,8 +87,8 @@ PipeannPlanHas(const Plan *plan, int trait)
 }
 
 /*
- * Call a function for what a node evaluates besides its columns and conditions, until
- * it returns true; returns whether it did.
+ * Call a function for the expressions of a node besides its columns and
+ * conditions, until it returns true; returns whether it did.
  */
 bool
 PipeannVisitExpressions(const Plan *plan, bool (*visit) (Node *, void *),

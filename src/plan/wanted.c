@@ -1,15 +1,15 @@
 /*
  * wanted.c
- *		How many rows a query wants of a scan in the order of a distance, and what it
- *		costs others to read their vectors.
+ *		How many rows a query wants of a scan in the order of a distance, and
+ *		what reading their vectors costs other plans.
  *
  * Such a scan leaves rows out (src/README, "what may change, and when"). That is right
  * for the nearest few, and wrong for a query that wants all rows.
  *
- * A plan that sorts rows by distance reads the vectors of all that match, and if they
- * are in TOAST the planner counts nothing for that. A scan of ours reads none. As it
- * cannot make others dearer it becomes cheaper by as much, for the rows that are
- * wanted. For all rows it is never cheaper than reading the table is.
+ * A plan that sorts rows by distance reads the vectors of all that match, and if
+ * they are in TOAST the planner counts nothing for that. Our scan reads none. As
+ * other plans cannot be made more expensive, ours becomes cheaper by that amount,
+ * for the wanted rows. For all rows it is never cheaper than reading the table.
  */
 #include "postgres.h"
 
@@ -29,7 +29,7 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-/* How the planner names what it asks for in the place of min() and max(). */
+/* The planner's name for the column that replaces min() and max(). */
 #define MINMAX_TARGET "agg_target"
 
 double
@@ -40,7 +40,7 @@ PipeannWantedRows(const PlannerInfo *root, double rows)
 	return root->tuple_fraction >= 1 ? Min(root->tuple_fraction, rows) : rows;
 }
 
-/* A LIMIT whose value comes later is one, LIMIT NULL and LIMIT ALL are none. */
+/* Whether a query has a LIMIT, also if its value is not known yet; NULL and ALL are none. */
 static bool
 HasLimit(const Query *query)
 {
@@ -50,8 +50,8 @@ HasLimit(const Query *query)
 }
 
 /*
- * Whether the rows that a limit counts are made of others, any number of them.
- * WITH TIES wants all rows that are as far as the last one.
+ * Whether each row that a limit counts is made from any number of others. WITH
+ * TIES wants all rows that are as far as the last one.
  */
 static bool
 CountsOtherRows(const Query *query)
@@ -63,7 +63,7 @@ CountsOtherRows(const Query *query)
 		 query->limitOption == LIMIT_OPTION_WITH_TIES);
 }
 
-/* A window function that reads no row behind the one that it is for is none. */
+/* Whether a window function reads rows after the current one. */
 static bool
 ReadsAhead(Node *node, void *arg)
 {
@@ -82,7 +82,7 @@ ReadsAhead(Node *node, void *arg)
 	return expression_tree_walker(node, ReadsAhead, arg);
 }
 
-/* Whether rows come through all windows as they come from the scan, one by one. */
+/* Whether rows pass through all windows one by one, in the scan's order. */
 static bool
 PassesWindows(const PlannerInfo *root)
 {
@@ -105,7 +105,7 @@ PassesWindows(const PlannerInfo *root)
 		!ReadsAhead((Node *) query->targetList, NULL);
 }
 
-/* The first row instead of min() or max(), which want the very first. */
+/* Whether the query wants the first row in place of min() or max(). */
 static bool
 IsMinMax(const PlannerInfo *root)
 {
@@ -120,9 +120,9 @@ IsMinMax(const PlannerInfo *root)
 }
 
 /*
- * Whether a query wants few rows because one around it has a limit, or EXISTS
- * wants one. PostgreSQL hands a limit down where the outer query joins, groups or
- * sorts nothing, but has forgotten windows, and since 17 what sorts a set operation.
+ * Whether a query wants few rows because the query around it has a limit, or EXISTS
+ * wants one row. PostgreSQL passes a limit down if the outer query joins, groups or
+ * sorts nothing, but ignores windows, and since 17 sorts of set operations.
  */
 static bool
 IsBelowLimit(const PlannerInfo *root)
@@ -136,8 +136,8 @@ IsBelowLimit(const PlannerInfo *root)
 }
 
 /*
- * Whether it is known that a query wants no more than a number of the rows
- * that come in order, and one that a scan may return.
+ * Whether a query surely wants at most this number of rows, in order, and no
+ * more than a scan may return.
  */
 bool
 PipeannWantsFew(const PlannerInfo *root, double rows)
@@ -151,21 +151,21 @@ PipeannWantsFew(const PlannerInfo *root, double rows)
 /* ---------- vectors in TOAST ---------- */
 
 /*
- * What a vector in TOAST costs by itself: pages; or, if pages are at hand, operators, as
+ * What reading a toasted vector costs: pages; or, if these are cached, operators, as
  * the planner counts them for a look-up of a few rows in an index of two levels;
  */
 #define TOAST_PAGES 2.0
 #define TOAST_OPERATORS 130
 
-/* and what is left of a cost at least. */
+/* and the least share of a cost that remains. */
 #define LEAST_SHARE 0.01
 
 /*
  * Whether the table has most of the vectors in TOAST.
  *
- * They are narrower in the table's pages than vectors are. Without statistics it
- * is taken that those are in TOAST that a page's share of a row has no room for. An
- * index on an expression has no column that the table could have there.
+ * They are narrower in the table's pages than vectors are. Without statistics
+ * those are assumed to be toasted that do not fit in a row's share of a page.
+ * An index on an expression has no column that the table could have there.
  */
 static bool
 VectorsInToast(Relation index)
@@ -183,8 +183,8 @@ VectorsInToast(Relation index)
 }
 
 /*
- * The bytes of each vector in TOAST, 0 if they are not there. An index of which
- * there is nothing but a planner's idea is not asked.
+ * The bytes of each vector in TOAST, 0 if vectors are not there. Hypothetical
+ * indexes are not opened.
  */
 static double
 BytesInToast(const IndexOptInfo *info)
@@ -202,8 +202,8 @@ BytesInToast(const IndexOptInfo *info)
 }
 
 /*
- * What others pay for the vectors of this many rows. It is no more than reading all of
- * TOAST takes in the order of the table, which is the order of most of it.
+ * What other plans pay for the vectors of this many rows: at most the cost of reading
+ * the whole TOAST table sequentially, as most of it is in the order of the table.
  */
 static Cost
 CostOfVectors(const RelOptInfo *table, double rows, double bytes)
@@ -220,7 +220,7 @@ CostOfVectors(const RelOptInfo *table, double rows, double bytes)
 			   rows * TOAST_OPERATORS * cpu_operator_cost);
 }
 
-/* What all rows of the table that match cost in any order, as far as it is known. */
+/* The cost of all matching rows of the table in any order, by the paths known so far. */
 static Cost
 CheapestTotal(const RelOptInfo *table)
 {
@@ -238,9 +238,8 @@ CheapestTotal(const RelOptInfo *table)
 }
 
 /*
- * Make the cost of a scan by an index of ours less by what every other
- * plan pays for vectors in TOAST, and no path counts. The table's conditions leave
- * `returned` rows.
+ * Reduce the cost of our scan by what every other plan pays for toasted
+ * vectors and no path counts. The table's conditions leave `returned` rows.
  */
 void
 PipeannTakeOffVectors(PlannerInfo *root, const IndexOptInfo *index,

@@ -1,10 +1,10 @@
 /*
  * within.c
- *		How many rows a condition on the distance leaves.
- *
- * PostgreSQL has no statistics of distances and supposes a third of the rows within any. But
- * a scan in the order of the distance ends where the condition does, so that this decides
- * what it costs. The index has the codes of all vectors: those of a sample tell.
+ *		How many rows a condition on the distance leaves. PostgreSQL has no
+ *		statistics of distances and assumes a third of the rows for any bound.
+ *		But a scan in the order of the distance ends where the condition does,
+ *		so this number decides what it costs. It is estimated by the codes of a
+ *		sample of the index's vectors.
  */
 #include "postgres.h"
 
@@ -21,14 +21,14 @@
 #include "utils/memutils.h"
 #include "utils/selfuncs.h"
 
-/* Codes whose distances are computed, fewer where each may be on a page of its own; and how many together. */
+/* Codes in the sample, fewer if each may be on another page; and codes measured together. */
 #define SAMPLE 2048
 #define SAMPLE_READ 256
 #define BATCH 64
 
 /*
- * The share of an index's vectors that are nearer to a query than this, not 0; or negative if
- * nobody knows: the index has no codes, or they are not in memory, or tell little.
+ * The share of an index's vectors that are within a distance of a query, above 0; or
+ * negative if unknown: the index has no codes, or they are not in memory, or too imprecise.
  */
 static double
 ShareWithin(Oid indexid, Datum query, double distance)
@@ -43,7 +43,7 @@ ShareWithin(Oid indexid, Datum query, double distance)
 
 	if (!RelationIsValid(index))
 		return -1;
-	/* the cache is let go with it */
+	/* the cache is released with it */
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann sample", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 	PipeannPeekView(&view, index);
@@ -77,7 +77,7 @@ ShareWithin(Oid indexid, Datum query, double distance)
 	return n == 0 ? -1 : (within + 0.5) / (n + 1);
 }
 
-/* The condition that says how far a row of a scan may be, and the distance; or NULL. */
+/* The condition that bounds the distance of a scan's rows, or NULL; sets *most to the bound. */
 static RestrictInfo *
 ConditionOf(const IndexPath *path, Expr **most)
 {
@@ -99,7 +99,7 @@ ConditionOf(const IndexPath *path, Expr **most)
 	return NULL;
 }
 
-/* The share of the rows that a scan comes to before the condition ends it. */
+/* The share of the rows that a scan reaches before the condition ends it. */
 Selectivity
 PipeannShareReached(PlannerInfo *root, const IndexPath *path)
 {
@@ -111,8 +111,8 @@ PipeannShareReached(PlannerInfo *root, const IndexPath *path)
 }
 
 /*
- * The share within a known distance, else that which PostgreSQL supposes in a range: a user
- * who writes such a condition wants few rows.
+ * The share within a known distance, else what PostgreSQL assumes for a range:
+ * a user who writes such a condition wants few rows.
  */
 static Selectivity
 SelectivityOf(PlannerInfo *root, const IndexPath *path, const Expr *most)
@@ -147,8 +147,8 @@ SetRows(List *paths, double share)
 }
 
 /*
- * Once the paths of a table are made: where one of ours ends at a condition, estimate what
- * that leaves, unless the user has statistics of the expression, and cost it again.
+ * After the paths of a table are made: if one of ours ends at a condition, estimate how many
+ * rows that leaves, unless the user has statistics of the expression, and recompute its cost.
  */
 void
 PipeannEstimateWithin(PlannerInfo *root, RelOptInfo *table)
