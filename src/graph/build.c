@@ -1,7 +1,7 @@
 /*
  * build.c
- *		Building the graph: candidates, neighbours chosen among them, and all of it
- *		in shards where memory is short; RobustPrune; the entry graph.
+ *		Building the graph: candidates, and choosing neighbours among them, in
+ *		shards if memory is short; RobustPrune; the entry graph.
  */
 #include "base/base.h"
 
@@ -15,12 +15,12 @@
 /* Random candidates that each node of a graph with far edges is offered. */
 #define FAR 4
 
-/* Nodes that one member does at once. */
+/* Nodes that one member handles at a time. */
 #define RUN 256
 
 /* ---------- candidates, by partitioning (PiPNN, arXiv 2602.21247, 3) ---------- */
 
-/* Places of a reservoir for these parameters: enough to fill a list. */
+/* The size of a reservoir for these parameters: enough to fill a list. */
 static int
 CandidatePlaces(const PipeannGraphParams *params)
 {
@@ -46,7 +46,7 @@ OfferTo(const PipeannFixed *f, PipeannReservoirs *r, uint32 b, uint32 a,
 	PipeannReservoirOffer(r, b, &offer, 1);
 }
 
-/* Offer two nodes to one another, those that are from first to end - 1. */
+/* Offer two nodes to each other's reservoirs, if these are of nodes first .. end - 1. */
 static void
 OfferPair(const PipeannFixed *f, PipeannReservoirs *r, uint32 a, uint32 b,
 		  uint32 first, uint32 end)
@@ -65,12 +65,10 @@ OfferPair(const PipeannFixed *f, PipeannReservoirs *r, uint32 a, uint32 b,
 }
 
 /*
- * Add candidates that are far to those of the nodes first .. end - 1. All
- * members call.
- *
- * These are random candidates, which are far away: along edges to them a search
- * travels far in one step (Vamana begins with such a graph). Where there are enough
- * near candidates in all directions they are not kept.
+ * Add far candidates to the reservoirs of the nodes first .. end - 1. All
+ * members call. They are random nodes, which are far away: along edges to them
+ * a search travels far in one step (Vamana begins with such a graph). Where
+ * there are enough near candidates in all directions they are not kept.
  */
 static void
 FindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
@@ -113,10 +111,10 @@ typedef struct Pruned
  *
  * A candidate is dropped if a kept one is nearer to it than the node is, by
  * the factor alpha. A first round with alpha 1 keeps the edges that no other
- * edge can replace, a second one those that alpha allows. Each candidate is
+ * edge can replace, a second round those that alpha allows. Each candidate is
  * compared with the kept ones until one drops it, and the second round goes on
- * from there, which takes a fraction of the distances of an update of all
- * candidates for each kept one.
+ * from there. That takes a fraction of the distances that updating all
+ * candidates for each kept one would.
  */
 static pg_attribute_always_inline void
 PruneSorted(Pruned *p, const PipeannPruneParams *params,
@@ -199,14 +197,14 @@ PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 }
 
 /*
- * Which neighbour gives way to a node that joins target's full list[n]: the one that the
- * node makes most superfluous, even if by less than the factor alpha. Pairs of neighbours
- * were compared when the list was pruned, and are not again: so this takes n distances and
- * not n * n / 2, and the list stays full.
+ * Which neighbour gives way to a node that joins target's full list[n]: the one that
+ * the node makes most superfluous, even if by less than the factor alpha. Pairs of
+ * neighbours were compared when the list was pruned, and are not compared again: so
+ * this takes n distances instead of n * n / 2, and the list stays full.
  *
  * from_target[], from_node[]: the neighbours' distances, infinite where they are not known;
- * own: the node's from target. Returns the place of the neighbour, or PIPEANN_SUPERFLUOUS if
- * by RobustPrune's rule a nearer one makes the node so, or PIPEANN_UNDECIDED.
+ * own: the node's from target. Returns the place of the neighbour, or PIPEANN_SUPERFLUOUS if by
+ * RobustPrune's rule a nearer neighbour makes the node superfluous, or PIPEANN_UNDECIDED.
  */
 int
 PipeannGivesWay(const float *from_target, const float *from_node, int n, float own)
@@ -250,7 +248,7 @@ NewGraph(PipeannTeam *team, uint32 n, int max_degree)
 typedef struct Space
 {
 	PipeannMeasure measure;
-	PipeannOffer *offers;		/* [places], as the others */
+	PipeannOffer *offers;		/* [places], like those below */
 	PipeannKey *keys;
 	uint32	   *cand;
 	float	   *dist;
@@ -309,8 +307,8 @@ MakeLists(PipeannTeam *team, const PipeannVectors *v,
 		uint32	   *list = PipeannNeighbors(g, node);
 
 		/*
-		 * RobustPrune, and then the nearest of those that it dropped: the room on disk
-		 * is there anyway, and recall rises
+		 * RobustPrune, and then the nearest that it dropped: there is room on
+		 * disk anyway, and recall rises
 		 */
 		PruneSorted(&p, &params, MeasureDistance, &s.measure);
 		for (int k = 0; k < p.nkept; k++)
@@ -329,8 +327,8 @@ MakeLists(PipeannTeam *team, const PipeannVectors *v,
 }
 
 /*
- * The node nearest to the mean, from which fixed-point vectors are measured.
- * In the embedding all vectors are equally long, except for L2.
+ * The node nearest to the mean, which is zero in fixed point. Embedded vectors
+ * are equally long, except for L2.
  */
 static uint32
 Medoid(const PipeannFixed *f)
@@ -346,18 +344,18 @@ Medoid(const PipeannFixed *f)
 /* ---------- candidates where the reservoirs do not fit memory ---------- */
 
 /*
- * A leaf makes offers to reservoirs at random places, for which files are too slow.
- * So the clusters are gone through in shards, of which the members'
- * reservoirs fit memory. What these hold in the end goes to logs, one for each
- * range of nodes whose reservoirs fit memory. Then the reservoirs of a range
- * are filled from its logs, and become lists. As neighbouring clusters have
- * many members in common, a node is in few shards.
+ * A leaf makes offers to reservoirs at random places, for which files are too
+ * slow. So the clusters are processed in shards, whose members' reservoirs fit
+ * in memory. In the end their candidates go to logs, one for each range of
+ * nodes whose reservoirs fit in memory. Then the reservoirs of a range are
+ * filled from its logs, and become lists. As neighbouring clusters have many
+ * members in common, a node is in few shards.
  *
- * Files are written and read from the front to the end only. Each member has
- * logs of its own, and the order of offers does not matter (internal.h).
+ * Files are written and read sequentially. Each member has logs of its own,
+ * and the order of offers does not matter (internal.h).
  */
 
-/* Members logged at once by one member of the team. */
+/* Nodes of a shard that one member of the team logs at a time. */
 #define SHARD_RUN 1024
 
 /* Clusters of a shard that the leader has planned. */
@@ -405,7 +403,7 @@ TakeCluster(Shards *s, uint32 cluster)
 	return true;
 }
 
-/* A log has records: this, and the offers. */
+/* The head of a record of a log; its offers follow. */
 typedef struct Record
 {
 	uint32		node;
@@ -422,7 +420,7 @@ typedef struct ShardLogs
 	PipeannOffer *offers;		/* [places] */
 } ShardLogs;
 
-/* Do the shard that begins with a cluster; returns where the next one begins. */
+/* Process the shard that begins with a cluster; returns the first cluster of the next. */
 static uint32
 DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
 		uint32 from, ShardLogs *l)
@@ -473,7 +471,7 @@ TellJoined(PipeannTeam *team, PipeannTeamProgress progress, uint32 step,
 		progress(done, n, team->progress_arg);
 }
 
-/* There must be clusters. */
+/* Build the graph in shards of clusters, which there must be. */
 static PipeannGraph *
 BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 			  const PipeannClusters *c, const PipeannGraphParams *params)
@@ -516,7 +514,7 @@ BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 	PipeannTeamFree(team, s.slot);
 	PipeannTeamFree(team, s.plan);
 
-	/* the reservoirs stay, for range after range */
+	/* the reservoirs are reused for each range */
 	s.near.slot = NULL;
 	step++;
 	for (uint32 range = 0; range < l.n; range++)
@@ -560,11 +558,9 @@ ListMemory(const PipeannGraphParams *params)
 }
 
 /*
- * Bytes that PipeannGraphBuild() needs for n nodes, with its result: what all
- * members share.
- *
- * Candidates are collected while the vectors are there in fixed point as well;
- * lists are made while the candidates are still there.
+ * Bytes that PipeannGraphBuild() needs for n nodes, including its result,
+ * shared by all members. While candidates are collected fixed-point vectors
+ * are in memory, too; while lists are made the candidates are.
  */
 Size
 PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
@@ -580,9 +576,8 @@ PipeannGraphMemory(uint32 n, const PipeannGraphParams *params,
 }
 
 /*
- * Bytes of files that it needs beyond that where memory is short: an estimate.
- *
- * Lists are there together with vectors in fixed point, and logs take half as
+ * An estimate of the bytes of files that it needs in addition if memory is
+ * short. Lists exist together with fixed-point vectors, and logs take half as
  * much again as the reservoirs that they fill (ten million rows: 1.45).
  */
 Size
@@ -592,7 +587,7 @@ PipeannGraphShardFiles(uint32 n, const PipeannGraphParams *params)
 								PipeannReservoirMemory(CandidatePlaces(params)) / 2));
 }
 
-/* All in memory: lists take the place of the vectors in fixed point. */
+/* Build the graph in memory: lists replace the fixed-point vectors. */
 static PipeannGraph *
 BuildAtOnce(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 			const PipeannClusters *c, const PipeannGraphParams *params)
@@ -614,9 +609,9 @@ BuildAtOnce(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 }
 
 /*
- * Build the graph (src/README, "build/: CREATE INDEX"). In it every node has at
- * least one neighbour if n > 1, no node is its own neighbour, no list has a
- * duplicate, and an edge from a near node leads to nearly every one. clusters may be NULL. All members call.
+ * Build the graph (src/README, "build/: CREATE INDEX"). In it every node has at least one
+ * neighbour if n > 1, no node is its own neighbour, no list has a duplicate, and nearly
+ * every node has an edge from a near node. clusters may be NULL. All members call.
  */
 PipeannGraph *
 PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
@@ -650,8 +645,8 @@ PipeannGraphBuild(PipeannTeam *team, const PipeannVectors *vectors,
 #define ENTRY_EF 64
 
 /*
- * The sample is copied to an array of its own, so that what is near in the
- * sample is near in memory. All members share it.
+ * The sample is copied to an array of its own, so that near nodes of the
+ * sample are near in memory. All members share it.
  */
 static PipeannVectors
 GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
@@ -679,9 +674,9 @@ GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
 }
 
 /*
- * Build the entry graph (PipeANN 4.2.2, LAANN 4): a graph over the
- * sample ids[n_sample] of the vectors, NULL: the first ones. Its node i stands for
- * ids[i], and its neighbours are positions in ids[]. Searches enter at its medoid, from which
+ * Build the entry graph (PipeANN 4.2.2, LAANN 4): a graph over the sample ids[n_sample]
+ * of the vectors, or if that is NULL the first n_sample. Its node i stands for ids[i],
+ * and its neighbours are positions in ids[]. Searches enter at its medoid, from which
  * all its nodes can be reached. The result is freed by PipeannGraphFree().
  */
 PipeannGraph *

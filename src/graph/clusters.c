@@ -3,13 +3,13 @@
  *		Vectors in fixed point (internal.h); their partition into clusters, and
  *		that of clusters into leaves (PiPNN, arXiv 2602.21247, section 3).
  *
- * Each vector goes to the clusters of several near leaders. The nearest one's
- * is its home. Nodes are numbered by their homes, which stand in an order in
- * which near ones follow one another: so what belongs to near nodes is near in
- * memory, or in a file, in everything that comes after.
+ * Each vector goes to the clusters of several near leaders. That of the
+ * nearest is its home. Nodes are numbered by their homes, which are ordered so
+ * that near ones follow one another: so data of near nodes are near in memory,
+ * or in a file, from then on.
  *
  * Leaders are sampled, and each vector goes to several of the nearest leaders:
- * so near vectors meet in one set or another although borders run between
+ * so near vectors meet in one set or another even if a border runs between
  * them. A set that is too large is cut in the same way.
  */
 #include "base/base.h"
@@ -22,7 +22,7 @@
 
 /* ---------- vectors in fixed point ---------- */
 
-/* Rows of the sample for offset and scale; and where these are only for sketches. */
+/* Rows of the sample for offset and scale; and if these are needed only for sketches. */
 #define MAX_SAMPLE 4096
 #define FEW_SAMPLES 256
 
@@ -42,10 +42,10 @@
 /* Elements of hyperplanes are within -PLANE .. PLANE. */
 #define PLANE 127
 
-/* Brings a vector of the usual length within the 16 bits of a sketch. */
+/* Shifts a usual vector's product with a hyperplane into the 16 bits of a sketch. */
 #define SKETCH_SHIFT 7
 
-/* Vectors made at once by one member. */
+/* Vectors that one member converts at a time. */
 #define FIXED_RUN 256
 
 /* Where item i of m even parts of n begins. */
@@ -56,8 +56,8 @@ PartOf(uint32 n, uint32 i, uint32 m)
 }
 
 /*
- * The embedded vector as floats, x[dim or dim + 1]; a quantised one as it is, rotated, which
- * makes no difference to distances.
+ * The embedded vector as floats, x[dim or dim + 1]; a quantised one as it is
+ * stored, rotated, which does not change distances.
  */
 static void
 Embed(const PipeannVectors *v, uint32 i, float *x)
@@ -105,8 +105,8 @@ UsualDistance(const double *distance, uint32 m)
 }
 
 /*
- * A few vectors far from all others, as broken rows are, must not make the
- * others small: so mean and spread leave them out.
+ * A few vectors far from all others, such as broken rows, must not make the
+ * others small, so mean and spread ignore them.
  */
 static void
 SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
@@ -122,7 +122,7 @@ SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
 		double	   *sum = PipeannAllocZero(mul_size(s->dim, sizeof(double)));
 		uint32		n = 0;
 
-		/* sets s->offset to the mean of the rows of which distance[] is not above */
+		/* set s->offset to the mean of the rows whose distance[] is at most usual */
 		for (uint32 k = 0; k < m; k++)
 		{
 			CHECK_FOR_INTERRUPTS();
@@ -157,7 +157,7 @@ PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed
 	s->offset = PipeannArray(float, s->dim);
 	s->pair = NULL;
 	SetOffsetAndScale(s, v);
-	/* sums of four uniform numbers are near enough to the normal distribution */
+	/* the sum of four uniform numbers is close enough to normally distributed */
 	s->planes = PipeannArray(int16, mul_size(s->fixed_dim, PIPEANN_SKETCH));
 	for (int i = 0; i < s->fixed_dim * PIPEANN_SKETCH; i++)
 	{
@@ -173,7 +173,7 @@ PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed
 		double	   *distance = PipeannArray(double, Max(m, 1));
 		double		usual;
 
-		/* the usual distance is as in fixed point; Manhattan distances are squared */
+		/* scale the usual distance as in fixed point; Manhattan distances are squared */
 		s->pair = PipeannPairKernel(v->metric, v->storage);
 		s->bits = v->storage == PIPEANN_BITS;
 		s->jaccard = v->metric == PIPEANN_JACCARD;
@@ -221,7 +221,7 @@ MakeOne(const PipeannFixedScale *s, const float *x, int16 *out)
 		PipeannKernel->to_fixed(x, s->offset, shorter, s->dim, out);
 		square = Square(out, s->dim);
 	}
-	/* elements near the largest float: their differences are not numbers */
+	/* elements near the largest float: their differences are infinite or NaN */
 	if (square > LONGEST * LONGEST)
 	{
 		memset(out, 0, s->dim * sizeof(int16));
@@ -231,8 +231,8 @@ MakeOne(const PipeannFixedScale *s, const float *x, int16 *out)
 }
 
 /*
- * Room for n vectors like v's, without sketches; rows may be v's own. All members call,
- * unless there is no team.
+ * Allocate n vectors like those of v, without sketches; rows may be v's own.
+ * All members call, unless there is no team.
  */
 static void
 FixedInit(PipeannTeam *team, const PipeannFixedScale *s, const PipeannVectors *v,
@@ -265,7 +265,7 @@ InFixedPoint(const PipeannFixed *f, const PipeannVectors *v, uint32 r, int16 *ou
 	return MakeOne(f->scale, f->float_x, out);
 }
 
-/* Set one of them to row r of v. */
+/* Set vector i to row r of v. */
 void
 PipeannFixedSet(PipeannFixed *f, uint32 i, const PipeannVectors *v, uint32 r)
 {
@@ -328,15 +328,13 @@ PipeannFixedFree(PipeannTeam *team, PipeannFixed *f)
 #define COLUMNS PIPEANN_TILE_COLUMNS
 
 /*
- * One vector in LEADER_PART is a leader, up to MOST_LEADERS: to cut once more what is
- * too large then costs less than more leaders.
+ * One vector in LEADER_PART is a leader, up to MOST_LEADERS: cutting sets that
+ * are too large once more costs less than more leaders.
  */
 #define LEADER_PART 100
 #define MOST_LEADERS 256
 
-/*
- * The most leaders of a set: as many as the processor's caches hold the panels of.
- */
+/* The most leaders of a set: those whose panels fit in the CPU's caches. */
 #define MAX_LEADERS 1000
 #define LEADER_BYTES (4 * 1024 * 1024)
 
@@ -351,7 +349,7 @@ MaxLeaders(int dim)
 /* The most leaders that a vector goes to. */
 #define MAX_FANOUT 16
 
-/* Leaders, as panels of columns. */
+/* Leaders, stored as panels of columns. */
 typedef struct Leaders
 {
 	uint32		n;
@@ -451,9 +449,9 @@ AssignTile(const Leaders *l, const PipeannFixed *f, const int16 *const *rows,
 }
 
 /*
- * Sets out[n][fanout] to the nearest leaders of each of the vectors ids[n], the
- * nearest first. fanout must be at most the number of leaders. ids NULL: the
- * first n vectors.
+ * Sets out[n][fanout] to the nearest leaders of each of the vectors ids[n] (or
+ * the first n if that is NULL), the nearest first. fanout must be at most the
+ * number of leaders.
  */
 static void
 Assign(const Leaders *l, const PipeannFixed *f, const uint32 *ids, uint32 n,
@@ -483,16 +481,16 @@ Assign(const Leaders *l, const PipeannFixed *f, const uint32 *ids, uint32 n,
 
 /* ---------- cutting a set ---------- */
 
-/* Parts of a cluster that each member goes to. */
+/* Parts of a cluster to which each member goes. */
 #define SECOND_FANOUT 3
 
-/* Sets smaller than this are put together. */
+/* Sets smaller than this are combined. */
 #define SMALL (PIPEANN_LEAF / 8)
 
-/* A set of which one part has more than 15/16 is cut without regard to space. */
+/* If one part of a set has more than 15/16 of it, the set is cut arbitrarily. */
 #define CUT_PART 16
 
-/* Rows between two looks for interrupts. */
+/* Rows between two checks for interrupts. */
 #define INTERRUPT_ROWS 65536
 
 typedef struct Partition
@@ -505,7 +503,7 @@ typedef struct Partition
 	uint32		ngathered;
 } Partition;
 
-/* Offer within the sets gathered so far. A member may be in several of them. */
+/* Make a leaf of the sets gathered so far. A node may be in several of them. */
 static void
 CloseGathered(Partition *p)
 {
@@ -530,10 +528,10 @@ typedef struct Assignment
 	uint32		n;
 	int			fanout;
 	uint16	   *leaders;		/* [n][fanout] */
-	const uint8 *skip;			/* [n] rows that belong to none; or NULL */
+	const uint8 *skip;			/* [n] rows to leave out, or NULL */
 } Assignment;
 
-/* Whether a row is not skipped. Now and then looks for interrupts. */
+/* Whether a row is not skipped. Checks for interrupts now and then. */
 static inline bool
 IsWanted(const Assignment *a, uint32 row)
 {
@@ -543,8 +541,8 @@ IsWanted(const Assignment *a, uint32 row)
 }
 
 /*
- * Group rows by their leaders, in their order; ids[n] are their names, NULL: their
- * numbers. g has room, and zeroes in starts[].
+ * Group rows by their leaders, keeping their order; they are stored as ids[n],
+ * or as their numbers if that is NULL. g has room, and zeroes in starts[].
  */
 static void
 Group(PipeannClusters *g, const Assignment *a, const uint32 *ids)
@@ -629,7 +627,7 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 
 		if (count <= n - n / CUT_PART)
 			Cut(p, members, count, 1);
-		else	/* leaders do not tell them apart: many are equal, say */
+		else	/* leaders do not separate them: for instance, many are equal */
 			for (uint32 i = 0; i < count; i += PIPEANN_LEAF)
 				PipeannLeaf(p->space, p->fixed, members + i,
 							Min(count - i, PIPEANN_LEAF), p->reservoirs);
@@ -661,7 +659,7 @@ PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 		PipeannLeafSpace *space = PipeannLeafSpaceNew(f->dim, r->places, r->places);
 		uint32		ids[PIPEANN_LEAF];
 
-		/* so few that each is compared with all others */
+		/* so few vectors that each is compared with all others */
 		for (uint32 i = 0; i < f->n; i++)
 			ids[i] = i;
 		if (PipeannTeamLeads(team))
@@ -686,7 +684,7 @@ PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 
 /* ---------- clusters ---------- */
 
-/* Vectors assigned at once by one member. */
+/* Vectors that one member assigns at a time. */
 #define RUN 1020
 
 typedef struct Clustering
@@ -697,10 +695,10 @@ typedef struct Clustering
 	Assignment	assigned;
 } Clustering;
 
-/* Leaders and distances from two ends, to halve a set of them. */
+/* A leader and its distances from two ends, to halve a set of leaders. */
 typedef struct Halving
 {
-	int32		between;		/* distance from one end less that from the other */
+	int32		between;		/* distance from one end minus that from the other */
 	uint32		leader;
 } Halving;
 
@@ -734,7 +732,7 @@ Farthest(const PipeannFixed *f, const Halving *h, uint32 n, uint32 from)
 	return farthest;
 }
 
-/* Halve the set between two far ends, and its halves again. */
+/* Halve the set between two ends far apart, and then its halves. */
 static void
 OrderLeaders(const PipeannFixed *f, Halving *h, uint32 n)
 {
@@ -783,7 +781,7 @@ AssignRows(PipeannTeam *team, Clustering *c)
 	PipeannFixedFree(NULL, &f);
 }
 
-/* Number rows that are not skipped by their homes, of n. */
+/* Number rows that are not skipped, by their homes, of which there are n. */
 static void
 NumberRows(const Clustering *c, uint32 n, uint32 *number)
 {

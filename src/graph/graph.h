@@ -6,8 +6,8 @@
  * pages' format, ids, or a server.
  *
  * Vectors have the form in which they are stored on disk. One measure serves
- * search and pruning. For three metrics it is a squared Euclidean distance in which their
- * order is embedded:
+ * search and pruning. For three metrics it is a squared Euclidean distance
+ * with the same order:
  *
  *	L2		|a - b|^2
  *	cosine	2 - 2 * dot(a, b) * aux(a) * aux(b), aux = 1 / |v|
@@ -48,7 +48,7 @@ PipeannHasAux(PipeannMetric metric)
 	return metric == PIPEANN_COSINE || metric == PIPEANN_IP;
 }
 
-/* What compares two stored vectors: their distance, or inner product where there is aux. */
+/* The kernel that compares two stored vectors: by distance, or inner product if there is aux. */
 static inline PipeannPairFn
 PipeannPairKernel(PipeannMetric metric, PipeannStorage storage)
 {
@@ -108,14 +108,14 @@ typedef struct PipeannGraphParams
 	int			max_degree;		/* R = 2 m */
 	int			ef_construction;	/* L of the build */
 	uint64		seed;
-	bool		far;			/* with edges to far nodes: searches begin in
+	bool		far;			/* has edges to far nodes: searches begin in
 								 * this graph */
 } PipeannGraphParams;
 
 /*
- * The first partition of a build's vectors. If number[rows] is given, nodes get
- * numbers by which near ones follow one another: number[i] becomes that of row
- * i. Rows with skip[i] (or NULL) have none, and are in no cluster. All members call.
+ * The first partition of a build's vectors. If number[rows] is given, nodes are numbered so
+ * that near ones follow one another, and number[i] is set for row i. Rows with skip[i]
+ * (which may be NULL) get no number and are in no cluster. All members call.
  */
 typedef struct PipeannClusters PipeannClusters;
 
@@ -130,7 +130,7 @@ typedef struct PipeannPruneParams
 	int			max_degree;		/* the most to keep */
 } PipeannPruneParams;
 
-/* By PipeannGivesWay(), where it is no neighbour. */
+/* Returned by PipeannGivesWay() instead of a neighbour's place. */
 #define PIPEANN_SUPERFLUOUS (-1)
 #define PIPEANN_UNDECIDED (-2)
 
@@ -141,7 +141,7 @@ extern PipeannClusters *PipeannClustersNew(PipeannTeam *team,
 										   uint32 *number);
 extern void PipeannClustersFree(PipeannTeam *team, PipeannClusters *clusters);
 
-/* Leaders to whose clusters each vector goes. */
+/* The number of leaders to whose clusters each vector goes. */
 #define PIPEANN_FANOUT 10
 
 /* Bytes that clusters need for each node. */
@@ -152,12 +152,12 @@ PipeannClusterMemory(void)
 }
 
 /*
- * reduce.c: wide vectors by their first principal axes, to cluster them, build
- * their graph and pack it.
+ * reduce.c: reducing wide vectors to their first principal axes, to cluster
+ * them, build their graph and pack it.
  */
 #define PIPEANN_REDUCED_DIM 256
 
-/* Steps of the team that it takes at the most. */
+/* The most steps of the team that it takes. */
 #define PIPEANN_REDUCE_STEPS 18
 
 extern bool PipeannReduce(PipeannTeam *team, const PipeannVectors *v,

@@ -10,14 +10,14 @@
  * of a distance is about a ten-thousandth of the vectors' spread. A vector
  * much longer than the others is shortened: its direction is kept.
  *
- * Of bits, and by Manhattan distance, stored vectors are compared one by one: tiles then
- * have distances with a minus, and norms are 0.
+ * For bits, and by Manhattan distance, stored vectors are compared one by one:
+ * tiles then have negated distances, and norms are 0.
  *
- * A node's reservoir has places for a fixed number of candidates. Of those
- * with the same hash, which lie in the same direction, it keeps the nearest;
- * of these the nearest that fit. So what it holds in the end does not depend on the
- * order in which candidates come, nor on the process that offers them; and reservoirs
- * that saw different candidates can be merged. Ties go to the lower id.
+ * A node's reservoir has places for a fixed number of candidates. Of those with
+ * the same hash, which lie in the same direction, it keeps the nearest; and of
+ * these the nearest that fit. So its final contents do not depend on the order in
+ * which candidates are offered, nor on the process; and reservoirs that were
+ * offered different candidates can be merged. Ties go to the lower id.
  */
 #ifndef PIPEANN_GRAPH_INTERNAL_H
 #define PIPEANN_GRAPH_INTERNAL_H
@@ -29,25 +29,25 @@
 #include <emmintrin.h>
 #endif
 
-/* Hyperplanes that a sketch has a number for. */
+/* The number of hyperplanes for which a sketch has an element. */
 #define PIPEANN_SKETCH 16
 
-/* The number of these that tell directions apart (PiPNN: 12 to 14). */
+/* The number of these that distinguish directions (PiPNN: 12 to 14). */
 #define PIPEANN_HASH_BITS 14
 
-/* How vectors become fixed point. */
+/* How vectors are converted to fixed point. */
 typedef struct PipeannFixedScale
 {
 	int			dim;			/* of embedded vectors */
 	int			fixed_dim;		/* the same, made even */
 	float	   *offset;			/* [dim] */
 	float		scale;
-	int16	   *planes;			/* hyperplanes, a panel (distance/dispatch.c) */
+	int16	   *planes;			/* hyperplanes, as a panel (distance/dispatch.c) */
 
 	/* Where stored vectors are compared instead; sketches are still of fixed point: */
 	PipeannPairFn pair;			/* their distance; or NULL */
-	double		pair_scale;		/* brings it to the range of fixed point */
-	bool		squared;		/* it is squared, too */
+	double		pair_scale;		/* scales it to the range of fixed point */
+	bool		squared;		/* it is also squared */
 	bool		bits;			/* bit_scan() computes several */
 	bool		jaccard;
 } PipeannFixedScale;
@@ -73,8 +73,8 @@ PipeannFixedAt(const PipeannFixed *f, uint32 i)
 }
 
 /*
- * Half of the squared distance, of which dot is the inner product; and that of
- * two vectors by their numbers.
+ * Half of the squared distance of two vectors with inner product dot; or of
+ * two vectors by number.
  */
 static inline int32
 PipeannFixedDistance(int32 half_norm_a, int32 half_norm_b, int32 dot)
@@ -84,14 +84,14 @@ PipeannFixedDistance(int32 half_norm_a, int32 half_norm_b, int32 dot)
 	return Max(d, 0);
 }
 
-/* What is half of the squared length where rows are in fixed point. */
+/* Half of the squared length of rows in fixed point; 0 for others. */
 static inline int32
 PipeannFixedNorm(const PipeannFixed *f, uint32 i)
 {
 	return f->scale->pair != NULL ? 0 : f->half_norm[i];
 }
 
-/* From a distance of two stored vectors, which may be infinite; below all limits. */
+/* Convert a distance of two stored vectors, which may be infinite, to one below all limits. */
 static inline int32
 PipeannStoredDistance(const PipeannFixedScale *s, float distance)
 {
@@ -131,7 +131,7 @@ PipeannFixedPanel(const PipeannFixed *f, const int16 *const *columns, int n,
 		memcpy(panel + (Size) c * f->dim, columns[c], f->row_bytes);
 }
 
-/* A tile of inner products, or of distances with a minus. */
+/* Compute a tile of inner products, or of negated distances. */
 static inline void
 PipeannFixedTile(const PipeannFixed *f, const int16 *const *rows, const int16 *panel,
 				 int32 *out)
@@ -162,7 +162,7 @@ PipeannFixedTile(const PipeannFixed *f, const int16 *const *rows, const int16 *p
 
 /*
  * The side of each hyperplane on which b lies as seen from a: neighbours in
- * like directions get the same number (PiPNN, HashPrune).
+ * similar directions get the same number (PiPNN, HashPrune).
  */
 static inline uint16
 PipeannSketchHash(const int16 *a, const int16 *b)
@@ -187,14 +187,14 @@ PipeannSketchHash(const int16 *a, const int16 *b)
 
 /*
  * Vectors nearer than this (half of the squared distance) have sketches that
- * are equal or differ by rounding: they tell no direction.
+ * are equal or differ only by rounding: these show no direction.
  */
 #define PIPEANN_VERY_NEAR 128
 
 /*
- * The number of a candidate that is so near: a random one of nhashes, a power of 2,
- * that no sketch has. So a node keeps many of a group of nearly equal ones, and each
- * node of the group keeps others.
+ * The hash of such a near candidate: a random one of nhashes, a power of 2,
+ * that no sketch has. So a node keeps many of a group of nearly equal nodes,
+ * and each node of the group keeps different ones.
  */
 static inline uint16
 PipeannNearHash(uint32 a, uint32 b, int nhashes)
@@ -215,7 +215,7 @@ extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 							 const PipeannVectors *v, PipeannFixed *f);
 extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
 
-/* Bytes of a vector with its norm and sketch; such vectors' data need not be there. */
+/* Bytes of a vector with its norm and sketch; only v's description is used, not its data. */
 static inline Size
 PipeannFixedMemory(const PipeannVectors *v)
 {
@@ -232,7 +232,7 @@ PipeannFixedMemory(const PipeannVectors *v)
 /* The hash of an empty place. */
 #define PIPEANN_NO_HASH PG_UINT16_MAX
 
-/* Places that are searched together. */
+/* The number of places searched together. */
 #define PIPEANN_RESERVOIR_GROUP 8
 
 typedef struct PipeannReservoirs
@@ -241,10 +241,10 @@ typedef struct PipeannReservoirs
 	int			places;			/* of each, a multiple of the group */
 	char	   *data;			/* [n] of ids, hashes and distances */
 	uint16	   *bound;			/* [n] distance of the farthest if full */
-	uint8	   *locks;			/* [n] taken while one is changed */
+	uint8	   *locks;			/* [n] held while a reservoir is changed */
 	bool		shared;			/* between processes */
-	const uint32 *slot;			/* [nodes] of a node's reservoir; NULL: by the
-								 * node's number, from `first` on */
+	const uint32 *slot;			/* [nodes] of each node's reservoir; NULL:
+								 * the node's number minus first */
 	uint32		first;
 } PipeannReservoirs;
 
@@ -268,10 +268,7 @@ PipeannReservoirOf(const PipeannReservoirs *r, uint32 node)
 	return r->slot != NULL ? r->slot[node] : node - r->first;
 }
 
-/*
- * The distance beyond which a node's reservoir wants nothing, as it is just
- * now.
- */
+/* The distance beyond which a node's reservoir currently takes no candidates. */
 static inline uint16
 PipeannReservoirBound(const PipeannReservoirs *r, uint32 node)
 {
@@ -291,10 +288,10 @@ PipeannReservoirDistance(int32 d)
 }
 
 /*
- * The number of a candidate by direction (a sketch's hash) and distance: for
- * one direction there are others at twice the distance, four and eight times.
- * In few dimensions there are few directions, and without those far ones a
- * search would take steps from one neighbour to the next.
+ * The hash of a candidate by direction (a sketch's hash) and distance: each
+ * direction has other hashes at twice, four and eight times the distance. In
+ * few dimensions there are few directions, and without far candidates a search
+ * would only step from one neighbour to the next.
  */
 static inline uint16
 PipeannFarHash(uint16 sketch_hash, uint16 distance)
@@ -317,7 +314,7 @@ struct PipeannClusters
 	PipeannFixedScale scale;
 };
 
-/* A candidate, as it is offered. */
+/* A candidate that is offered. */
 typedef struct PipeannOffer
 {
 	uint32		id;
@@ -356,7 +353,7 @@ PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r)
 	PipeannTeamFree(team, r->locks);
 }
 
-/* ---------- the measure of graph.h, with what it needs looked up once ---------- */
+/* ---------- the measure of graph.h, with its kernel and constants looked up once ---------- */
 
 typedef struct PipeannMeasure
 {
@@ -383,7 +380,7 @@ PipeannMeasurePrefetch(const PipeannMeasure *m, uint32 i)
 
 	for (int offset = 0; offset < m->bytes; offset += PIPEANN_CACHE_LINE)
 		__builtin_prefetch(at + offset);
-	/* an unaligned vector may need one line more */
+	/* an unaligned vector may take one more cache line */
 	__builtin_prefetch(at + m->bytes - 1);
 }
 

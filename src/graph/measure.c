@@ -7,8 +7,8 @@
 #include "graph/internal.h"
 
 /*
- * Bytes to prefetch: enough to cover memory latency, and so few that the first
- * vectors stay in the first-level cache until their turn.
+ * Bytes to prefetch: enough to hide memory latency, but few enough for the
+ * first vectors to stay in the first-level cache until their turn.
  */
 #define PREFETCH_BYTES 4096
 

@@ -18,7 +18,7 @@
 
 #define PROGRESS_STEP 1024
 
-/* Nodes that a page leaves for later, and how many of all pages are kept. */
+/* Nodes that a page leaves for later, and how many of them are kept in all. */
 #define LATER_PER_PAGE 4
 #define MAX_LATER 4096
 
@@ -30,9 +30,9 @@ typedef struct Pack
 	uint32	   *order;			/* [n], the first nplaced are decided */
 	uint32		nplaced;
 	uint8	   *placed;			/* a bit for each node */
-	uint8	   *seen;			/* a bit for each node in reach of the seed */
+	uint8	   *seen;			/* a bit for each node within reach of the seed */
 
-	/* free nodes in reach of the present seed */
+	/* free nodes within reach of the current seed */
 	uint32	   *ids;			/* [degree * (degree + 1)] */
 	float	   *dist;
 	PipeannKey *keys;
@@ -145,7 +145,7 @@ PlaceAround(Pack *p, uint32 seed)
 	taken = Min(room, nsorted);
 	for (int i = 0; i < taken; i++)
 		Place(p, PipeannKeyId(p->keys[i]));
-	/* the others are left for later, the nearest last: it is taken first */
+	/* the others are left for later, the nearest last, as the last is taken first */
 	for (int i = nsorted - 1; i >= taken; i--)
 	{
 		p->later[p->nlater++ % MAX_LATER] = PipeannKeyId(p->keys[i]);

@@ -1,10 +1,9 @@
 /*
  * reach.c
- *		Edges to nodes from near ones.
- *
- * A node that can be reached only from afar is not found, since a search
- * explores what is near its query. So this looks at nodes with few edges to them,
- * or none from a node as near as the nearest one that they lead to.
+ *		Adding edges to nodes from near ones. A node that can be reached only
+ *		from afar is not found, since a search explores what is near its query.
+ *		So this looks at nodes with few in-edges, or with none from a node as
+ *		near as the nearest one to which they lead.
  * If none of a node's nearest neighbours leads to it, one of them gets an edge to it.
  */
 #include "base/base.h"
@@ -20,14 +19,14 @@
 /* A node has few in-edges if they are at most this part of the degree. */
 #define FEW_PART 3
 
-/* Nodes looked at at once by one member. */
+/* Nodes that one member checks at a time. */
 #define RUN 512
 
 typedef struct Reach
 {
 	PipeannGraph *graph;
 	PipeannMeasure measure;
-	uint32		few;			/* in-edges, see FEW_PART */
+	uint32		few;			/* the most in-edges that are few, see FEW_PART */
 
 	/* shared by all members */
 	uint32	   *in_degree;		/* [n] */
@@ -74,7 +73,7 @@ SortNeighbors(Reach *r, uint32 node)
 	return degree;
 }
 
-/* Whether few edges, or none from near, lead to a node. */
+/* Whether few edges, or none from a near node, lead to a node. */
 static bool
 MayBeMissed(const Reach *r, uint32 node)
 {
@@ -180,7 +179,7 @@ PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
 		r.missed[node] = IsMissed(&r, node);
 	if (PipeannTeamLeads(team))
 	{
-		/* what one edge changes another may depend on: the leader does it alone */
+		/* each edge may depend on those before: the leader does this alone */
 		for (uint32 node = 0; node < graph->n; node++)
 		{
 			int			n;

@@ -1,17 +1,17 @@
 /*
  * reduce.c
- *		Wide vectors by their first principal axes, to build a graph of them.
- *
- * What a build compares vectors for, candidates, pruning, pages, needs no exact
- * distances: it takes those between the vectors' projections to the axes in which
- * they vary most (of 1,536 dimensions of embeddings 256 axes have 0.9 of the
- * variance, and distances to a node's candidates are in proportion within 3 %).
- * Searches measure, and pages hold, the vectors themselves.
- *
- * The axes span what subspace iteration finds of a sample's covariance (Golub
- * and Van Loan, Matrix Computations, 8.2.4); which axes of it they are makes no
- * difference to distances. They are made orthonormal by their products' triangle (the
- * same, 5.2; twice, which is as exact as Gram and Schmidt), which a team does together.
+ *		Reducing wide vectors to their first principal axes, to build a graph
+ *		of them. The comparisons of a build, for candidates, pruning and pages,
+ *		need no exact distances: they are between the vectors' projections on
+ *		the axes along which they vary most (for embeddings of 1,536 dimensions
+ *		256 axes have 0.9 of the variance, and distances to a node's candidates
+ *		are in proportion within 3 %). Searches measure, and pages hold, the
+ *		vectors themselves. The axes span the subspace that subspace iteration
+ *		finds for a sample's covariance (Golub and Van Loan, Matrix
+ *		Computations, 8.2.4); which basis of it they are does not change
+ *		distances. They are made orthonormal by the Cholesky factor of their
+ *		products (ibid., 5.2; twice, which is as exact as Gram and Schmidt), in
+ *		parallel.
  */
 #include "base/base.h"
 
@@ -24,14 +24,14 @@
 #define AXES PIPEANN_REDUCED_DIM
 
 /*
- * Fewer dimensions, fewer vectors: not worth the search for axes. With more dimensions
- * the sample takes too much memory.
+ * With fewer dimensions or vectors the search for axes does not pay. With more
+ * dimensions the sample takes too much memory.
  */
 #define LEAST_DIM (2 * AXES)
 #define MOST_DIM 4096
 #define LEAST_VECTORS (4 * SAMPLE)
 
-/* Vectors by which axes are chosen. */
+/* Sampled vectors from which axes are computed. */
 #define SAMPLE 2048
 
 #define ITERATIONS 3
@@ -39,9 +39,9 @@
 #define SEED UINT64_C(0x61786573)
 
 /*
- * The axes must have this share of the variance. No more than one vector in FEW_LOST may
- * be lost, so that no kind of vectors is: one that keeps less than LEAST_KEPT of its
- * squared distance from the mean, or is so far from it that fixed point shortens it.
+ * The axes must have this share of the variance. At most one vector in FEW_LOST may be
+ * lost, so that no kind of vectors is. A vector is lost that keeps less than LEAST_KEPT of
+ * its squared distance from the mean, or is so far from it that fixed point shortens it.
  */
 #define LEAST_VARIANCE 0.7
 #define LEAST_KEPT 0.5
@@ -50,25 +50,25 @@
 /* The least squared length of vectors that were shortened. */
 #define SHORTENED (0.99 * PIPEANN_FIXED_MAX * PIPEANN_FIXED_MAX)
 
-/* Vectors projected at once, and dimensions or axes, by one member. */
+/* Vectors, and dimensions or axes, that one member handles at a time. */
 #define RUN (20 * PIPEANN_TILE_ROWS)
 #define BLOCK 16
 
 /*
- * An axis in fixed point has this length. A byte stands for this many units of a vector: one
- * at the usual distance from the mean (clusters.c) has elements of 500, one beyond four of
- * that is shortened.
+ * An axis in fixed point has this length. A byte stands for this many units of
+ * a vector: one at the usual distance from the mean (clusters.c) has elements
+ * of 500, one beyond four times that is shortened.
  */
 #define UNIT 32767.0f
 #define BYTE_UNIT 16.0f
 
-/* A column's squared part across all others is at least this. */
+/* The squared part of a column that is orthogonal to those before is at least this. */
 #define LEAST_NEW 1e-7
 
 typedef struct Judgement
 {
-	double		kept;			/* the axes' part of the variance */
-	uint32		lost;			/* vectors that are not told apart */
+	double		kept;			/* the axes' share of the variance */
+	uint32		lost;			/* vectors that the axes do not distinguish */
 } Judgement;
 
 /* Shared, but for the first two. Matrices have AXES columns, one for each axis. */
@@ -80,14 +80,14 @@ typedef struct Axes
 	float	   *projected;		/* [SAMPLE], the sample by the axes */
 	float	   *axes;			/* [dim], orthonormal */
 	float	   *moved;			/* [dim], the axes times the covariance */
-	double	   *products;		/* [AXES], of pairs of the columns of moved[] */
-	float	   *solution;		/* [AXES], what makes these orthonormal */
+	double	   *products;		/* [AXES], products of pairs of columns of moved[] */
+	float	   *solution;		/* [AXES], matrix that makes moved[] orthonormal */
 	Judgement  *judgement;
 } Axes;
 
 /*
- * out[AXES]: the negative product of a row of n elements and a matrix, by a kernel for
- * centroids, which have 256 columns, too.
+ * Sets out[AXES] to the negated product of a row of n elements and a matrix,
+ * by a kernel for centroids, which have 256 columns, too.
  */
 static void
 Times(const float *row, const float *matrix, int n, float *out)
@@ -112,7 +112,7 @@ Orthonormalise(PipeannTeam *team, Axes *a)
 	float		column[BLOCK];
 	float		part[AXES];
 
-	/* in parts, as the digits of a float's sum would not do for axes of little variance */
+	/* in parts, as a sum in float is not precise enough for axes of little variance */
 	PipeannTeamEach(team, k, AXES, BLOCK)
 	{
 		double	   *sum = a->products + k * AXES;
@@ -161,7 +161,7 @@ Orthonormalise(PipeannTeam *team, Axes *a)
 		Times(a->moved + d * AXES, a->solution, AXES, a->axes + d * AXES);
 }
 
-/* The axes' part of the variance, by axes and what these moved to. */
+/* The axes' share of the variance, by axes[] and moved[]. */
 static double
 VarianceKept(const Axes *a)
 {
@@ -175,7 +175,7 @@ VarianceKept(const Axes *a)
 	return all > 0 ? kept / all : 0;
 }
 
-/* Sets axes[], and how much of the variance they have. */
+/* Sets axes[], and their share of the variance. */
 static void
 FindAxes(PipeannTeam *team, Axes *a)
 {
@@ -205,7 +205,7 @@ FindAxes(PipeannTeam *team, Axes *a)
 		PipeannTeamMeet(team);
 		Orthonormalise(team, a);
 	}
-	/* once more, as the first time loses digits of what is nearly a sum */
+	/* once more, as the first time loses digits of columns that are nearly dependent */
 	if (PipeannTeamLeads(team))
 		memcpy(a->moved, a->axes, sizeof(float) * AXES * a->dim);
 	PipeannTeamMeet(team);
@@ -213,8 +213,8 @@ FindAxes(PipeannTeam *team, Axes *a)
 }
 
 /*
- * The axes in fixed point, as columns of tiles. They are rotated, so that of each vector
- * all have about as much: elements of bytes are then enough.
+ * The axes in fixed point, as columns of tiles. They are rotated, so that all
+ * have about the same share of each vector: then byte elements are enough.
  */
 static int16 *
 MakePanels(const Axes *a)
@@ -243,7 +243,7 @@ MakePanels(const Axes *a)
 	return panels;
 }
 
-/* Project n vectors in fixed point, of a tile; returns how many are lost. */
+/* Project a tile of n vectors in fixed point; returns how many are lost. */
 static uint32
 ProjectTile(const PipeannFixed *f, const int16 *panels, uint32 at, int n,
 			char *out)
@@ -300,8 +300,8 @@ Project(PipeannTeam *team, const Axes *a, const PipeannVectors *v,
 }
 
 /*
- * Bytes that PipeannReduce() may work with, and for each vector those of its result; 0
- * if such vectors are never reduced. Their data need not be there.
+ * Bytes that PipeannReduce() may work with, and for each vector those of its result;
+ * 0 if such vectors are never reduced. Only v's description is used, not its data.
  */
 Size
 PipeannReduceMemory(const PipeannVectors *v, Size *each)
@@ -316,9 +316,9 @@ PipeannReduceMemory(const PipeannVectors *v, Size *each)
 }
 
 /*
- * Whether vectors of PIPEANN_REDUCED_DIM dimensions serve to build a graph of v. If so sets
- * *reduced to them, with squared Euclidean distances in proportion to v's measure; else it
- * stays as it is. All members call.
+ * Whether vectors of PIPEANN_REDUCED_DIM dimensions are good enough to build a
+ * graph of v. If so sets *reduced to them, with squared Euclidean distances in
+ * proportion to v's measure; else leaves it unchanged. All members call.
  */
 bool
 PipeannReduce(PipeannTeam *team, const PipeannVectors *v,
