@@ -67,13 +67,14 @@ PipeannEmbed(const PipeannIndexView *view, const float *x, float aux, void *out)
 }
 
 /*
- * Embed a node's vector from a copy of its slot (of a long sparse one that is enough),
- * rotated where the storage is quantised: distances of such vectors from each other are
- * the same.
+ * Embed a node's vector from a copy of its slot (of a long sparse one that is enough);
+ * as_stored: rotated where the storage is quantised, which leaves the distances of such vectors
+ * from each other. x[layout's dim] is work space. No page may be locked, as an out-of-line
+ * vector is read from its chain.
  */
 void
-PipeannEmbedAsStored(const PipeannIndexView *view, uint32 id,
-					 const PipeannSlot *slot, float *x, void *out)
+PipeannEmbedSlot(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
+				 bool as_stored, float *x, void *out)
 {
 	const PipeannLayout *l = &view->meta.layout;
 
@@ -89,19 +90,8 @@ PipeannEmbedAsStored(const PipeannIndexView *view, uint32 id,
 		PipeannKernel->to_float[l->storage] (PipeannSlotVector(l, slot), l->dim,
 											 x);
 	EmbedVector(view, x, slot->aux, out);
-}
-
-/*
- * Embed a node's vector from a copy of its slot. x[layout's dim] is work
- * space. The caller must not hold page locks, as an out-of-line vector is read
- * from its chain.
- */
-void
-PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
-				 const PipeannSlot *slot, float *x, void *out)
-{
-	PipeannEmbedAsStored(view, id, slot, x, out);
-	Rotate(&view->meta.layout, out, true);
+	if (!as_stored)
+		Rotate(l, out, true);
 }
 
 /*
@@ -202,7 +192,7 @@ PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, void *out)
 		return false;
 	slot = PipeannSlotAlloc(l);
 	PipeannSlotCopy(view, id, slot);
-	PipeannEmbedSlot(view, id, slot, x, out);
+	PipeannEmbedSlot(view, id, slot, false, x, out);
 	pfree(slot);
 	return true;
 }

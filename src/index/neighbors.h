@@ -40,10 +40,8 @@ extern void PipeannChangeLists(const PipeannIndexView *view,
 
 extern void PipeannEmbed(const PipeannIndexView *view, const float *x,
 						 float aux, void *out);
-extern void PipeannEmbedAsStored(const PipeannIndexView *view, uint32 id,
-								 const PipeannSlot *slot, float *x, void *out);
 extern void PipeannEmbedSlot(const PipeannIndexView *view, uint32 id,
-							 const PipeannSlot *slot, float *x, void *out);
+							 const PipeannSlot *slot, bool as_stored, float *x, void *out);
 extern bool PipeannEmbedNode(const PipeannIndexView *view, uint32 id,
 							 float *x, void *out);
 

@@ -418,37 +418,3 @@ PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages, uint32 n)
 	PipeannMetaEnd(&update);
 	PipeannRefreshView(view);
 }
-
-/* A code counts for no more than this many times the usual error. */
-#define MOST_STRAYED 9.0
-
-/*
- * A node has got a code with this error. Count it in the metapage, if is_new,
- * and note the change of its code page, if there are codes; then follow that
- * in memory. Returns the number of nodes, which is different for each insert.
- */
-uint64
-PipeannNoteNode(PipeannIndexView *view, uint32 id, float error, bool is_new)
-{
-	PipeannMetaUpdate update;
-	double		usual;
-	uint64		nodes;
-
-	PipeannMetaBegin(view->index, &update);
-	usual = update.meta->code_error;
-	if (is_new)
-	{
-		update.meta->nodes++;
-		update.meta->came++;
-	}
-	nodes = update.meta->nodes;
-	if (is_new && usual > 0)
-		update.meta->strayed += (error < MOST_STRAYED * usual ? error / usual :
-								 MOST_STRAYED) - 1;
-	if (update.meta->flags & PIPEANN_META_HAS_CODES)
-		PipeannMetaNoteChange(update.meta,
-							  id / PipeannCodesPerPage(&view->meta.layout));
-	PipeannMetaEnd(&update);
-	PipeannRefreshView(view);
-	return nodes;
-}

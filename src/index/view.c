@@ -128,26 +128,17 @@ TryLoad(PipeannIndexView *view)
 	bool		has_codes = (view->meta.flags & PIPEANN_META_HAS_CODES) != 0;
 
 	if (view->cache != NULL &&
-		(!has_codes || view->build_id != view->meta.build_id))
+		(!has_codes || !PipeannCacheFollow(view->index, view->cache, &view->meta)))
 	{
 		PipeannCacheRelease(view->cache);
 		view->cache = NULL;
 	}
 	if (!has_codes)
 		return true;
-	view->build_id = view->meta.build_id;
-	if (view->cache != NULL)
-	{
-		if (!PipeannCacheFollow(view->index, view->cache, &view->meta))
-			return false;
-	}
-	else
-	{
+	if (view->cache == NULL)
 		view->cache = PipeannCacheAcquire(view->index, &view->meta, view->context);
-		if (view->cache == NULL)
-			return false;
-	}
-	if (view->all_entries && !PipeannCacheLoadEntries(view->index, view->cache, &view->meta))
+	if (view->cache == NULL ||
+		(view->all_entries && !PipeannCacheLoadEntries(view->index, view->cache, &view->meta)))
 		return false;
 	view->codes = view->cache->codes;
 	return true;
@@ -158,10 +149,11 @@ LoadCodes(PipeannIndexView *view)
 {
 	while (!TryLoad(view))
 	{
+		uint64		build_id = view->meta.build_id;
+
 		CHECK_FOR_INTERRUPTS();
 		PipeannMetaRead(view->index, &view->meta);
-		if ((view->meta.flags & PIPEANN_META_HAS_CODES) &&
-			view->build_id == view->meta.build_id)
+		if ((view->meta.flags & PIPEANN_META_HAS_CODES) && view->meta.build_id == build_id)
 			PipeannCorrupted(view->index, "has codes of several generations");
 	}
 }
@@ -192,7 +184,6 @@ PipeannPeekView(PipeannIndexView *view, Relation index)
 	BeginView(view, index);
 	if (view->meta.flags & PIPEANN_META_HAS_CODES)
 		view->cache = PipeannCachePeek(index, &view->meta, view->context);
-	view->build_id = view->meta.build_id;
 	if (view->cache != NULL)
 		LoadCodes(view);
 }

@@ -17,7 +17,6 @@ typedef struct PipeannIndexView
 	MemoryContext context;		/* holds the cache */
 	PipeannMeta meta;
 	PipeannCache *cache;		/* NULL if the index has no codes */
-	uint64		build_id;		/* of the cache */
 	PipeannCodes codes;
 	bool		all_entries;	/* a refreshed view has the whole entry graph */
 } PipeannIndexView;
@@ -123,8 +122,6 @@ extern void PipeannClearAttributes(PipeannIndexView *view, uint32 code_page,
 								   const bool *which);
 extern void PipeannNoteCodePages(PipeannIndexView *view, const uint32 *pages,
 								 uint32 n);
-extern uint64 PipeannNoteNode(PipeannIndexView *view, uint32 id, float error,
-							  bool is_new);
 extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
 							  uint32 slots);
 

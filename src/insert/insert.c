@@ -1,6 +1,6 @@
 /*
  * insert.c
- *		Inserting a row.
+ *		Inserting a row: its node, code, neighbours, and the edges that lead to it.
  *
  * src/README, "insert/", gives the order of the steps and says why it is right.
  *
@@ -12,12 +12,13 @@
 #include <math.h>
 
 #include "attributes/attributes.h"
+#include "base/id_set.h"
 #include "base/pause.h"
 #include "build/build.h"
+#include "distance/distance.h"
 #include "distance/sparse.h"
-#include "index/index.h"
+#include "index/neighbors.h"
 #include "insert/insert.h"
-#include "insert/link.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -57,7 +58,7 @@ typedef struct InsertState
 	uint8	   *vector_code;	/* of x; NULL if it is not known */
 	float		code_error;		/* its squared distance from x, nearly */
 	uint32		equal;			/* a node with this vector, or INVALID_ID */
-	uint64		nodes;			/* in the index, with a new node; else 0 */
+	uint64		nodes;			/* in the index, with a new node */
 } InsertState;
 
 /* ---------- overflow slots ---------- */
@@ -215,24 +216,541 @@ StoreRow(PipeannIndexView *view, const PipeannRow *row)
 	return &out_of_line->row;
 }
 
-/* ---------- the search ---------- */
+/* ---------- candidates for neighbours ---------- */
 
 /*
- * The layout for searching neighbours of a vector of this norm: by inner product near nodes
- * are wanted, not those of the largest products, which are always the long vectors. An empty
- * set is as far as can be from every set by Jaccard distance, even from an equal one.
+ * Candidates for a node's neighbours, nearest first; behind them nodes that were looked at
+ * besides.
  */
-static PipeannLayout
-NearLayout(const PipeannLayout *l, double norm)
+typedef struct LinkSet
 {
-	PipeannLayout near = *l;
+	const PipeannIndexView *view;
+	uint32		id;				/* the node, or INVALID_ID if it has none yet */
+	int			n;
+	int			ncandidates;
+	int			size;			/* of the arrays */
+	PipeannPairFn pair;			/* compares two of the vectors */
+	int			dim;			/* elements of each */
+	void	   *self;			/* the node's vector */
+	uint32	   *ids;			/* [n] */
+	float	   *dists;			/* [n] from self */
+	void	  **vectors;		/* [n] embedded, or bytes of them */
+	char	   *lists;			/* [ncandidates] slots with their lists, as the search
+								 * saw them */
+	PipeannIdSet numbers;		/* in the set, by id, while edges are made */
+	int			needed;			/* ids at the front of the pruned list that
+								 * pruning kept; the others fill it up */
+	uint32		roomy_page;		/* page of the nearest candidate whose page has
+								 * a free slot, or INVALID_ID */
+	float	   *x;				/* work space, one vector */
+} LinkSet;
 
-	if (l->metric == PIPEANN_IP)
-		near.metric = PIPEANN_L2;
-	else if (l->metric == PIPEANN_JACCARD && norm == 0)
-		near.metric = PIPEANN_HAMMING;
-	return near;
+/*
+ * Candidates to look at, as a multiple of ef_construction. Wide vectors get as many as
+ * in a build: more do not lead to better neighbours, and pruning takes twice as long.
+ */
+#define MAX_CANDIDATES_FACTOR 2
+
+/* Candidates whose pages are always checked for room. */
+#define NEAR_CANDIDATES 32
+
+/* The option, which may have been changed since the build. */
+static int
+EfConstruction(const PipeannIndexView *view)
+{
+	return Max(PipeannIndexOptions(view->index)->ef_construction,
+			   view->meta.layout.max_degree);
 }
+
+/* Whether vectors are wide: those that are quantised. Of these pages have few. */
+static bool
+IsWide(const PipeannLayout *l)
+{
+	return PipeannSqBits(l->storage) > 0;
+}
+
+/* Bytes of a slot up to the end of its list, which a set keeps of each candidate. */
+static Size
+ListBytes(const PipeannLayout *l)
+{
+	return PIPEANN_SLOT_HEADER + mul_size(l->max_degree, sizeof(uint32));
+}
+
+static PipeannSlot *
+SlotSeen(const LinkSet *set, int i)
+{
+	return (PipeannSlot *) (set->lists + i * ListBytes(&set->view->meta.layout));
+}
+
+/*
+ * The slot of candidate id, or NULL. If wants_room, its page is noted as roomy_page
+ * if it has room. A page that the search does not hold is read into buffer.
+ */
+static const PipeannSlot *
+SlotAtHand(LinkSet *set, PipeannSearch *search, uint32 id, bool wants_room, char *buffer)
+{
+	const PipeannLayout *l = &set->view->meta.layout;
+	uint32		page = PipeannIdPage(l, id);
+	const PipeannSlot *slot = wants_room ? NULL : PipeannSearchLoadSlot(search, id);
+	const char *nodes;
+
+	if (slot != NULL)
+		return slot;
+	nodes = PipeannSearchPage(search, page);
+	if (nodes == NULL && !PipeannGraphPageCopy(set->view, page, buffer))
+		return NULL;
+	nodes = nodes == NULL ? buffer : nodes;
+	for (uint32 i = 0; wants_room && i < l->slots_per_page; i++)
+		if (!(PipeannSlotAt(l, nodes, i)->flags & PIPEANN_SLOT_USED))
+			set->roomy_page = page;
+	return PipeannSlotAt(l, nodes, PipeannIdSlot(l, id));
+}
+
+/* Add a node, with its distance from self. Keeps the pointer. Returns its number. */
+static int
+AddNode(LinkSet *set, uint32 id, void *vector)
+{
+	if (set->n == set->size)
+	{
+		set->size *= 2;
+		set->ids = repalloc(set->ids, mul_size(set->size, sizeof(uint32)));
+		set->dists = repalloc(set->dists, mul_size(set->size, sizeof(float)));
+		set->vectors = repalloc(set->vectors, mul_size(set->size, sizeof(void *)));
+	}
+	set->ids[set->n] = id;
+	set->vectors[set->n] = vector;
+	set->dists[set->n] = set->pair(set->self, vector, set->dim);
+	return set->n++;
+}
+
+/* Bytes cover this many standard deviations of the elements of the farthest candidate. */
+#define DEVIATIONS 6
+#define MOST_BYTE 127
+
+/*
+ * Compare wide vectors as bytes: their differences from the node's vector, in a scale in which
+ * the farthest fits. They are rotated, so their elements are of similar size. Distances from
+ * the node remain exact, as these decide which candidates are nearer.
+ */
+static void
+ToBytes(LinkSet *set)
+{
+	int16	   *fixed = palloc(mul_size(set->dim, sizeof(int16)));
+	float		farthest = 0;
+	float		scale;
+
+	for (int i = 0; i < set->n; i++)
+		farthest = Max(farthest, set->dists[i]);
+	scale = MOST_BYTE / (DEVIATIONS * sqrtf(farthest / set->dim));
+	if (!isfinite(scale) || !isfinite(farthest))
+		return;
+	set->pair = PipeannKernel->l2_pair[PIPEANN_INT8];
+	for (int i = 0; i < set->n; i++)
+	{
+		int8	   *restrict bytes = palloc(set->dim);
+
+		PipeannKernel->to_fixed(set->vectors[i], set->self, scale, set->dim, fixed);
+		/* sixteen at a time (PipeannSqSuits()), so that compilers vectorise it */
+		for (int d = 0; d < set->dim; d += 16)
+			for (int k = d; k < d + 16; k++)
+			{
+				int16		most = Min(fixed[k], MOST_BYTE);
+
+				bytes[k] = (int8) Max(most, -MOST_BYTE);
+			}
+		set->vectors[i] = bytes;
+		set->dists[i] *= scale * scale;
+	}
+}
+
+/*
+ * Make a set of the nearest results of a search, for a node with this slot and vector. Pages
+ * that the search does not hold, as after PipeannSearchExact(), are read.
+ */
+static LinkSet *
+LinkCandidates(const PipeannIndexView *view, PipeannSearch *search, const float *x, float aux)
+{
+	const PipeannLayout *l = &view->meta.layout;
+	int			most = EfConstruction(view) * (IsWide(l) ? 1 : MAX_CANDIDATES_FACTOR);
+	LinkSet    *set = palloc0(sizeof(LinkSet));
+	char	   *buffer = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
+
+	set->view = view;
+	set->id = set->roomy_page = PIPEANN_INVALID_ID;
+	set->pair = PipeannEmbeddedPair(l);
+	set->dim = PipeannEmbeddedDim(l->metric, l->dim);
+	set->size = most;
+	set->ids = palloc(mul_size(most, sizeof(uint32)));
+	set->dists = palloc(mul_size(most, sizeof(float)));
+	set->vectors = palloc(mul_size(most, sizeof(void *)));
+	set->lists = palloc(mul_size(most, ListBytes(l)));
+	set->x = palloc(mul_size(l->dim, sizeof(float)));
+	set->self = palloc(PipeannEmbeddedBytes(l));
+	PipeannEmbed(view, x, aux, set->self);
+	for (int i = 0;; i++)
+	{
+		bool		wants_room = set->roomy_page == PIPEANN_INVALID_ID && l->node_pages == 1 &&
+			(i < NEAR_CANDIDATES || PipeannHasSpareSlots(view));
+		const PipeannResult *result = set->n < most || wants_room ? PipeannSearchPop(search) : NULL;
+		const PipeannSlot *slot;
+
+		CHECK_FOR_INTERRUPTS();
+		if (result == NULL)
+			break;
+		slot = SlotAtHand(set, search, result->id, wants_room, buffer);
+		if (set->n < most && slot != NULL && PipeannSlotIsLive(slot))
+		{
+			void	   *vector = palloc(PipeannEmbeddedBytes(l));
+
+			PipeannEmbedSlot(view, result->id, slot, true, set->x, vector);
+			memcpy(SlotSeen(set, set->n), slot, ListBytes(l));
+			(void) AddNode(set, result->id, vector);
+		}
+	}
+	set->ncandidates = set->n;
+	/* an embedded vector for inner product has one more element, which is not rotated */
+	if (IsWide(l) && set->dim == l->dim)
+		ToBytes(set);
+	pfree(buffer);
+	return set;
+}
+
+/* Candidates are numbered from the last one. */
+static float
+CandidateDistance(uint32 a, uint32 b, void *arg)
+{
+	const LinkSet *set = arg;
+	int			last = set->n - 1;
+
+	return set->pair(set->vectors[last - a], set->vectors[last - b], set->dim);
+}
+
+/*
+ * Prune the set into slot's neighbour list: first the neighbours that pruning keeps, then the
+ * nearest of the others. The node itself, which the search finds if an earlier insert of it was
+ * interrupted, is skipped.
+ *
+ * Of equally far candidates pruning takes the one with the lowest number,
+ * which is the last. So where rounding makes many vectors equal, each leads to
+ * the one before: the list of the first would have no room for all.
+ */
+static void
+PruneCandidates(LinkSet *set, PipeannSlot *slot)
+{
+	const PipeannLayout *l = &set->view->meta.layout;
+	PipeannPruneParams params = {PIPEANN_ALPHA, l->max_degree};
+	uint32	   *numbers = palloc(mul_size(set->n + 1, sizeof(uint32)));
+	float	   *dists = palloc(mul_size(set->n + 1, sizeof(float)));
+	int			n = 0;
+
+	for (int i = 0; i < set->n; i++)
+	{
+		if (set->ids[i] == set->id)
+			continue;
+		numbers[n] = set->n - 1 - i;
+		dists[n++] = set->dists[i];
+	}
+	set->needed = PipeannRobustPrune(numbers, dists, n, &params, CandidateDistance, set,
+									 slot->neighbors);
+	for (int i = 0; i < set->needed; i++)
+		slot->neighbors[i] = set->ids[set->n - 1 - slot->neighbors[i]];
+	slot->degree = set->needed;
+
+	/* candidates are sorted, nearest first */
+	for (int i = 0; i < set->n && slot->degree < l->max_degree; i++)
+		if (set->ids[i] != set->id &&
+			!PipeannListHas(slot->neighbors, set->needed, set->ids[i]))
+			slot->neighbors[slot->degree++] = set->ids[i];
+	pfree(numbers);
+	pfree(dists);
+}
+
+/* ---------- edges that lead to a node ---------- */
+
+/* What may be done to a target's list to make the edge. */
+typedef enum Effort
+{
+	PIPEANN_IF_ROOM,			/* a full list stays as it is */
+	PIPEANN_REPLACE,			/* if the node makes a neighbour superfluous */
+	PIPEANN_FORCE				/* the edge is made in any case */
+} Effort;
+
+/* Initial room of the set's numbers by id. */
+#define FIRST_NUMBERS 512
+
+/*
+ * An edge that need not be made is given up after this many tries. Each time
+ * that it fails, another backend has made its change.
+ */
+#define MAX_TRIES 3
+
+/*
+ * Get a slot's list: the current one if an edge is tried again, else as the
+ * search saw it, without the rest of the slot. If that has changed since, the
+ * edge is not made, but tried again.
+ */
+static void
+SeeList(const LinkSet *set, uint32 target, bool again, PipeannSlot *slot)
+{
+	uint32		at;
+
+	if (!again && PipeannIdSetGet(&set->numbers, target, &at) && (int) at < set->ncandidates)
+		memcpy(slot, SlotSeen(set, at), ListBytes(&set->view->meta.layout));
+	else
+		PipeannSlotCopy(set->view, target, slot);
+}
+
+/* Whether a node's first neighbour, mostly its nearest one, is target. */
+static bool
+IsLedToFirst(const LinkSet *set, uint32 id, uint32 target)
+{
+	const PipeannLayout *l = &set->view->meta.layout;
+	PipeannSlot *slot;
+	bool		first;
+
+	if (id >= PipeannViewIds(set->view))
+		return true;
+	slot = PipeannSlotAlloc(l);
+	SeeList(set, id, false, slot);
+	first = PipeannSlotIsNode(slot) && PipeannSlotDegree(l, slot) > 0 &&
+		slot->neighbors[0] == target;
+	pfree(slot);
+	return first;
+}
+
+/* Add those of ids[n] to the set that are not in it, decoded from their codes if there are any. */
+static void
+LookAt(LinkSet *set, const uint32 *ids, int n)
+{
+	const PipeannCodes *codes = &set->view->codes;
+	bool		has_codes = set->view->cache != NULL;
+	uint32		wanted[PG_UINT8_MAX];
+	const uint8 *found[PG_UINT8_MAX];
+	int			nwanted = 0;
+	uint32		at;
+
+	for (int i = 0; i < n; i++)
+		if (!PipeannIdSetGet(&set->numbers, ids[i], &at) &&
+			(!has_codes || ids[i] < codes->ncodes))
+			wanted[nwanted++] = ids[i];
+	if (has_codes)
+	{
+		PipeannGatherCodes(codes, wanted, nwanted, found);
+		for (int i = 0; i < nwanted; i++)
+			for (int c = PIPEANN_CACHE_LINE; c < codes->pq.nsubvectors; c += PIPEANN_CACHE_LINE)
+				__builtin_prefetch(found[i] + c);
+	}
+	for (int i = 0; i < nwanted; i++)
+	{
+		void	   *vector = palloc(PipeannEmbeddedBytes(&set->view->meta.layout));
+
+		if (PipeannEmbedNode(set->view, wanted[i], set->x, vector))
+			PipeannIdSetPut(&set->numbers, wanted[i], AddNode(set, wanted[i], vector));
+	}
+}
+
+/* The neighbours of a full list: their numbers in the set, and distances, infinite if not known. */
+typedef struct FullList
+{
+	uint32		numbers[PG_UINT8_MAX];
+	float		from_target[PG_UINT8_MAX];
+	float		from_node[PG_UINT8_MAX];
+} FullList;
+
+/*
+ * Measure the full list of edge->target, number `target` of the set, and return the place of the
+ * neighbour that gives way to the node, or less than 0. One whose own nearest neighbour is the
+ * target stays: the edge may be the only one that leads to it.
+ */
+static int
+GivesWay(const LinkSet *set, const PipeannListChange *edge, uint32 target, FullList *list)
+{
+	int			place;
+
+	for (int i = 0; i < edge->n; i++)
+	{
+		uint32	   *other = &list->numbers[i];
+
+		list->from_node[i] = list->from_target[i] = INFINITY;
+		if (!PipeannIdSetGet(&set->numbers, edge->list[i], other))
+			continue;
+		list->from_node[i] = set->dists[*other];
+		list->from_target[i] = set->pair(set->vectors[target], set->vectors[*other], set->dim);
+	}
+	while ((place = PipeannGivesWay(list->from_target, list->from_node, edge->n,
+									set->dists[target])) >= 0 &&
+		   IsLedToFirst(set, edge->list[place], edge->target))
+		list->from_node[place] = INFINITY;
+	return place;
+}
+
+/*
+ * Remove neighbours that others make superfluous by RobustPrune's rule, and that
+ * only fill the list, from the last one on, until it has no more than `most`.
+ */
+static void
+MakeRoom(const LinkSet *set, PipeannListChange *edge, FullList *list, int most)
+{
+	float	   *dists = list->from_target;
+
+	for (int i = edge->n - 1; i > 0 && edge->n > most; i--)
+	{
+		bool		superfluous = false;
+
+		for (int j = 0; j < edge->n && isfinite(dists[i]) && !superfluous; j++)
+			superfluous = j != i && dists[j] <= dists[i] &&
+				PIPEANN_ALPHA * set->pair(set->vectors[list->numbers[i]],
+										  set->vectors[list->numbers[j]], set->dim) <= dists[i];
+		if (!superfluous || IsLedToFirst(set, edge->list[i], edge->target))
+			continue;
+		edge->n--;
+		edge->list[i] = edge->list[edge->n];
+		list->numbers[i] = list->numbers[edge->n];
+		dists[i] = dists[edge->n];
+	}
+}
+
+/* What is left of a full list that has to take a node, so that the next edges find room, too. */
+#define LEFT(n) ((n) * 3 / 4)
+
+/*
+ * The place that the node takes in a full list, or less than 0 if none. Candidates decide
+ * it if they can. If not, the neighbours are looked at as well, except wide vectors, which
+ * are far from the node and have long codes. If none gives way to the node, and none makes
+ * it superfluous, a neighbour that others make superfluous has to go.
+ */
+static int
+PlaceInFull(LinkSet *set, bool forced, PipeannListChange *edge)
+{
+	const PipeannLayout *l = &set->view->meta.layout;
+	FullList	list;			/* of 2 kB, so not zeroed */
+	uint32		target;
+	int			place;
+
+	if (!IsWide(l))
+		LookAt(set, &edge->target, 1);
+	if (!PipeannIdSetGet(&set->numbers, edge->target, &target))
+		return forced ? edge->n - 1 : PIPEANN_SUPERFLUOUS;
+	place = GivesWay(set, edge, target, &list);
+	if (place == PIPEANN_UNDECIDED && !IsWide(l))
+	{
+		LookAt(set, edge->list, edge->n);
+		place = GivesWay(set, edge, target, &list);
+	}
+	if (place == PIPEANN_UNDECIDED || (place < 0 && forced))
+	{
+		MakeRoom(set, edge, &list, forced ? LEFT(edge->n) : edge->n - 1);
+		if (edge->n < l->max_degree)
+			place = edge->n++;
+	}
+	return place < 0 && forced ? edge->n - 1 : place;
+}
+
+/*
+ * Plan an edge from target, again or for the first time, on a copy of its list. False if there
+ * is to be none: no neighbour gives way, or target is no node.
+ */
+static bool
+PlanEdge(LinkSet *set, uint32 target, Effort effort, bool again, PipeannListChange *edge)
+{
+	const PipeannLayout *l = &set->view->meta.layout;
+	int			place;
+
+	edge->target = target;
+	edge->done = false;
+	edge->seen = PipeannSlotAlloc(l);
+	edge->list = palloc(l->max_degree * sizeof(uint32));
+	SeeList(set, target, again, edge->seen);
+	if (!PipeannSlotIsNode(edge->seen) || target == set->id)
+		return false;
+	edge->n = PipeannSlotDegree(l, edge->seen);
+	memcpy(edge->list, edge->seen->neighbors, edge->n * sizeof(uint32));
+	if (PipeannListHas(edge->list, edge->n, set->id))
+		return true;
+	if (edge->n < l->max_degree)
+		place = edge->n++;
+	else
+		place = effort == PIPEANN_IF_ROOM ? -1 : PlaceInFull(set, effort == PIPEANN_FORCE, edge);
+	if (place >= 0)
+		edge->list[place] = set->id;
+	return place >= 0;
+}
+
+/* Make one edge, and try again while other backends change the list. */
+static void
+LinkBack(LinkSet *set, uint32 target, Effort effort)
+{
+	PipeannListChange edge = {.done = false};
+
+	for (int i = 0; (i < MAX_TRIES || effort == PIPEANN_FORCE) && !edge.done &&
+		 PlanEdge(set, target, effort, true, &edge); i++)
+		PipeannChangeLists(set->view, &edge, 1, NULL);
+}
+
+/* The node of the entry graph that is nearest to the node with this slot, or INVALID_ID. */
+static uint32
+NearestEntry(const LinkSet *set, const PipeannSlot *slot)
+{
+	const PipeannCodes *codes = &set->view->codes;
+	const PipeannLayout *l = &set->view->meta.layout;
+	void	   *self = palloc(PipeannEmbeddedBytes(l));
+	void	   *other = palloc(PipeannEmbeddedBytes(l));
+	uint32		nearest = PIPEANN_INVALID_ID;
+	float		least = INFINITY;
+
+	PipeannEmbedSlot(set->view, set->id, slot, false, set->x, self);
+	for (uint32 i = 0; i < codes->entry_count; i++)
+	{
+		uint32		id = codes->entry_ids[i];
+		float		dist;
+
+		CHECK_FOR_INTERRUPTS();
+		if (id == set->id || !PipeannEmbedNode(set->view, id, set->x, other))
+			continue;
+		dist = PipeannEmbeddedPair(l) (self, other, set->dim);
+		if (dist >= least)
+			continue;
+		nearest = id;
+		least = dist;
+	}
+	return nearest;
+}
+
+/*
+ * Make the edges that lead to the node from the neighbours in its list, which were chosen from
+ * the set. The nearest one always takes the node, so that some edge leads to it. A node without
+ * neighbours, as in an index just emptied, is led to by the nearest node of the entry graph,
+ * which stays even if it is dead.
+ */
+static void
+LinkNode(LinkSet *set, const PipeannSlot *slot)
+{
+	int			degree = PipeannSlotDegree(&set->view->meta.layout, slot);
+	PipeannListChange *edges = palloc(degree * sizeof(PipeannListChange));
+	int			n = 0;
+
+	PipeannIdSetInit(&set->numbers, FIRST_NUMBERS, true);
+	for (int i = 0; i < set->n; i++)
+		PipeannIdSetPut(&set->numbers, set->ids[i], i);
+	if (degree == 0)
+	{
+		uint32		nearest = NearestEntry(set, slot);
+
+		if (nearest != PIPEANN_INVALID_ID)
+			LinkBack(set, nearest, PIPEANN_FORCE);
+	}
+	for (int i = 0; i < degree; i++)
+		if (PlanEdge(set, slot->neighbors[i], i == 0 ? PIPEANN_FORCE :
+					 i < set->needed ? PIPEANN_REPLACE : PIPEANN_IF_ROOM, false, &edges[n]))
+			n++;
+	PipeannChangeLists(set->view, edges, n, NULL);
+	for (int i = 0; i < n; i++)
+		if (!edges[i].done)
+			LinkBack(set, edges[i].target, edges[i].target == slot->neighbors[0] ?
+					 PIPEANN_FORCE : PIPEANN_REPLACE);
+}
+
+/* ---------- the search ---------- */
 
 /* Fill the slot except for neighbours and overflow slots. */
 static void
@@ -351,18 +869,18 @@ EncodeBySearch(InsertState *state, const PipeannSearch *search)
  * search ends there, and state->equal is the node. With ends_at NULL there is no such
  * end. To vectors of a length whose squares are lost neither codes nor edges lead.
  */
-static PipeannLinkSet *
+static LinkSet *
 FindCandidates(InsertState *state, PipeannMatches ends_at)
 {
 	PipeannIndexView *view = state->view;
-	int			ef = PipeannEfConstruction(view);
+	int			ef = EfConstruction(view);
 	int			degree = view->meta.layout.max_degree;
 	PipeannCounters counters = {0};
 	PipeannPageSource *source = PipeannViewSource(view, &counters);
 	PipeannSearchParams params = {
 		.policy = PipeannPolicies[PIPEANN_DEFAULT_MODE],
 		.ef = degree < LONG_LIST ? ef : Min(ef, Max(ef * 7 / 10, 2 * degree)),
-		.near_pages = PipeannIsWide(&state->near) ? 0 : NEAR_PAGES,
+		.near_pages = IsWide(&state->near) ? 0 : NEAR_PAGES,
 		.max_pages = PG_INT32_MAX,
 		.out_of_line_distance = OutOfLineDistance,
 		.out_of_line_arg = state,
@@ -372,7 +890,7 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	bool		exact = view->cache == NULL ||
 		(state->norm > 0 && state->norm < LEAST_NORM) || state->norm > MOST_NORM;
 	PipeannSearch *search = PipeannReuseSearch();
-	PipeannLinkSet *set = NULL;
+	LinkSet *set = NULL;
 
 	state->equal = PIPEANN_INVALID_ID;
 	PipeannSearchBegin(search, &state->near, exact ? NULL : &view->codes, source,
@@ -382,7 +900,7 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	else
 		(void) PipeannSearchRun(search);
 	if (state->equal == PIPEANN_INVALID_ID)
-		set = PipeannLinkCandidates(view, search, state->x, state->slot->aux);
+		set = LinkCandidates(view, search, state->x, state->slot->aux);
 	EncodeBySearch(state, search);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
@@ -403,21 +921,44 @@ OwnCode(InsertState *state)
 	return state->vector_code;
 }
 
-/* Write a node's code, if there are codes. Returns by how much it errs, else 0. */
-static float
-WriteCode(InsertState *state, uint32 id)
-{
-	PipeannNodeCode node = {
-		.attributes = state->attributes,.view = state->view,.mix = true
-	};
+/* A code counts for no more than this many times the usual error. */
+#define MOST_STRAYED 9.0
 
-	if (state->view->cache == NULL)
-		return 0;
-	if (state->attributes != NULL)
-		(void) PipeannNodeCodeMake(&node, id);
-	(void) PipeannChangeCode(state->view, id, OwnCode(state), state->attributes == NULL ? NULL :
-							 PipeannNodeCodePut, &node);
-	return state->code_error;
+/*
+ * Write a node's code, if there are codes, note its page and, if it is new, the node in the
+ * metapage; then follow that in memory.
+ */
+static void
+WriteCode(InsertState *state, uint32 id, bool is_new)
+{
+	PipeannIndexView *view = state->view;
+	bool		has_codes = view->cache != NULL;
+	PipeannNodeCode node = {.attributes = state->attributes,.view = view,.mix = true};
+	PipeannMetaUpdate update;
+	PipeannMeta *meta;
+
+	if (has_codes)
+	{
+		if (state->attributes != NULL)
+			(void) PipeannNodeCodeMake(&node, id);
+		(void) PipeannChangeCode(view, id, OwnCode(state), state->attributes == NULL ? NULL :
+								 PipeannNodeCodePut, &node);
+	}
+	PIPEANN_PAUSE("code-not-noted");
+	PipeannMetaBegin(view->index, &update);
+	meta = update.meta;
+	if (has_codes)
+		PipeannMetaNoteChange(meta, id / PipeannCodesPerPage(&meta->layout));
+	if (is_new)
+	{
+		/* no other insert gets this number */
+		state->nodes = ++meta->nodes;
+		meta->came++;
+	}
+	if (is_new && has_codes && meta->code_error > 0)
+		meta->strayed += Min(state->code_error / meta->code_error, MOST_STRAYED) - 1;
+	PipeannMetaEnd(&update);
+	PipeannRefreshView(view);
 }
 
 /* One that was not written yet comes to cover everything. */
@@ -450,28 +991,6 @@ CoverRow(InsertState *state, uint32 id)
 	}
 }
 
-static void
-WriteNewNode(InsertState *state, PipeannLinkSet *set)
-{
-	PipeannIndexView *view = state->view;
-	const PipeannLayout *l = &view->meta.layout;
-	float		error;
-	uint32		id;
-
-	PipeannLinkPrune(view, set, PIPEANN_INVALID_ID, state->slot);
-	if (state->out_of_line)
-		state->slot->ext_vec =
-			WriteParts(view, OutOfLine(l, state->x),
-					   PipeannOutOfLineBytes(l, state->slot));
-	PIPEANN_PAUSE("insert-out-of-line-written");
-	id = PipeannPlaceSlot(view, set->roomy_page, state->slot);
-	PIPEANN_PAUSE("insert-node-written");
-	PipeannLinkNode(view, id, state->slot, set);
-	error = WriteCode(state, id);
-	PIPEANN_PAUSE("code-not-noted");
-	state->nodes = PipeannNoteNode(view, id, error, true);
-}
-
 /*
  * Whether a node of the row's vector has a code of it, or as near as rounding may have
  * chosen: an insert that ended by an error or a crash has left what stood there.
@@ -494,44 +1013,27 @@ HasOwnCode(InsertState *state, uint32 id)
 			 1.01f * state->code_error + slack);
 }
 
-/* Link and encode a node whose insert did not come to its end. */
-static void
-FinishNode(InsertState *state, uint32 id)
-{
-	PipeannLinkSet *set = FindCandidates(state, NULL);
-
-	PipeannLinkPrune(state->view, set, id, state->slot);
-	PipeannLinkNode(state->view, id, state->slot, set);
-	(void) PipeannNoteNode(state->view, id, WriteCode(state, id), false);
-}
-
-/* For inner product the metapage keeps the largest norm. */
-static void
-RaiseMaxNorm(InsertState *state)
-{
-	PipeannMetaUpdate update;
-
-	if (state->view->meta.layout.metric != PIPEANN_IP ||
-		state->norm <= state->view->meta.max_norm)
-		return;
-	PipeannMetaBegin(state->view->index, &update);
-	update.meta->max_norm = Max(update.meta->max_norm, (float) state->norm);
-	PipeannMetaEnd(&update);
-	PipeannRefreshView(state->view);
-}
-
-/* Join the node of the row's vector, if that was found and is live. */
+/*
+ * Join the node of the row's vector, if that was found and is live. If the node's own insert
+ * did not come to its end, link and encode it.
+ */
 static bool
 JoinEqual(InsertState *state)
 {
 	uint32		equal = state->equal;
 
-	if (equal == PIPEANN_INVALID_ID || !JoinNode(state->view, equal,
-														state->row))
+	if (equal == PIPEANN_INVALID_ID || !JoinNode(state->view, equal, state->row))
 		return false;
 	CoverRow(state, equal);
 	if (state->view->cache != NULL && !HasOwnCode(state, equal))
-		FinishNode(state, equal);
+	{
+		LinkSet    *set = FindCandidates(state, NULL);
+
+		set->id = equal;
+		PruneCandidates(set, state->slot);
+		LinkNode(set, state->slot);
+		WriteCode(state, equal, false);
+	}
 	return true;
 }
 
@@ -544,7 +1046,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 		.view = view,.x = x,.query = x,.norm = norm,.whole = row
 	};
 	const PipeannLayout *l = &view->meta.layout;
-	PipeannLinkSet *set;
+	LinkSet *set;
 
 	state.row = StoreRow(view, row);
 	state.attributes = PipeannAttributesOfView(view);
@@ -556,17 +1058,44 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 		PipeannQueryOf(l, x, query);
 		state.query = query;
 	}
-	RaiseMaxNorm(&state);
+	/* for inner product the metapage keeps the largest norm */
+	if (l->metric == PIPEANN_IP && norm > view->meta.max_norm)
+	{
+		PipeannMetaUpdate update;
+
+		PipeannMetaBegin(view->index, &update);
+		update.meta->max_norm = Max(update.meta->max_norm, (float) norm);
+		PipeannMetaEnd(&update);
+		PipeannRefreshView(view);
+	}
 	FillSlot(&state);
-	state.near = NearLayout(l, norm);
+
+	/*
+	 * By inner product near nodes are wanted, not those of the largest products, which are
+	 * always the long vectors. An empty set is as far as can be from every set by Jaccard
+	 * distance, even from an equal one.
+	 */
+	state.near = *l;
+	if (l->metric == PIPEANN_IP)
+		state.near.metric = PIPEANN_L2;
+	else if (l->metric == PIPEANN_JACCARD && norm == 0)
+		state.near.metric = PIPEANN_HAMMING;
 	set = FindCandidates(&state, EndsAtEqual);
 	PIPEANN_PAUSE("insert-searched");
 	if (JoinEqual(&state))
 		return false;
 	if (set == NULL)
 		set = FindCandidates(&state, NULL);
-	WriteNewNode(&state, set);
-	return state.nodes > 0 && state.nodes % KEEP_UP_EVERY == 0;
+	PruneCandidates(set, state.slot);
+	if (state.out_of_line)
+		state.slot->ext_vec = WriteParts(view, OutOfLine(l, x),
+										 PipeannOutOfLineBytes(l, state.slot));
+	PIPEANN_PAUSE("insert-out-of-line-written");
+	set->id = PipeannPlaceSlot(view, set->roomy_page, state.slot);
+	PIPEANN_PAUSE("insert-node-written");
+	LinkNode(set, state.slot);
+	WriteCode(&state, set->id, true);
+	return state.nodes % KEEP_UP_EVERY == 0;
 }
 
 static MemoryContext row_context = NULL;
@@ -633,56 +1162,49 @@ NoteLeftOut(Relation index)
 	PipeannMetaEnd(&update);
 }
 
-/* The view, and memory for new codes, are in the statement's own context. */
-static void
-InsertValues(Relation heap, Relation index, Datum *values, bool *isnull,
-			 ItemPointer tid)
-{
-	MemoryContext context = CurrentMemoryContext;
-	PipeannColumns columns = PipeannIndexColumns(index);
-	int			dim = PipeannIndexLayoutDim(index);
-	const float *x = PipeannRowElements(PipeannIndexType(index),
-										  values[columns.vector], dim);
-	double		norm = PipeannNorm(x, dim);
-	const PipeannRow *row;
-	PipeannIndexView view;
-	bool		grown;
-
-	if (!PipeannIsIndexable(PipeannIndexMetric(index), norm))
-	{
-		NoteLeftOut(index);
-		return;
-	}
-	row = PipeannFormRow(&columns, values, isnull, tid);
-	LockPage(index, PIPEANN_METAPAGE, ShareLock);
-	PipeannOpenView(&view, index);
-	MemoryContextSwitchTo(RowContext(context, dim));
-	grown = InsertVector(&view, x, norm, row);
-	MemoryContextSwitchTo(context);
-	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
-	if (grown)
-		PipeannKeepUp(heap, index);
-}
-
 bool
 pipeanninsert(Relation index, Datum *values, bool *isnull,
 			  ItemPointer heap_tid, Relation heap,
 			  IndexUniqueCheck check_unique, bool index_unchanged,
 			  IndexInfo *index_info)
 {
+	PipeannColumns columns = {.vector = PipeannVectorPosition(index)};
+	int			dim = PipeannIndexLayoutDim(index);
 	MemoryContext context;
 	MemoryContext old;
+	const float *x;
+	double		norm;
 
-	if (isnull[PipeannVectorPosition(index)])
+	if (isnull[columns.vector])
 	{
 		NoteLeftOut(index);
 		return false;
 	}
-
 	context = AllocSetContextCreate(CurrentMemoryContext, "pipeann insert",
 									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
-	InsertValues(heap, index, values, isnull, heap_tid);
+	x = PipeannRowElements(PipeannIndexType(index), values[columns.vector], dim);
+	norm = PipeannNorm(x, dim);
+	if (!PipeannIsIndexable(PipeannIndexMetric(index), norm))
+		NoteLeftOut(index);
+	else
+	{
+		const PipeannRow *row;
+		PipeannIndexView view;
+		bool		grown;
+
+		/* the view, and memory for new codes, are in the statement's own context */
+		columns = PipeannIndexColumns(index);
+		row = PipeannFormRow(&columns, values, isnull, heap_tid);
+		LockPage(index, PIPEANN_METAPAGE, ShareLock);
+		PipeannOpenView(&view, index);
+		MemoryContextSwitchTo(RowContext(context, dim));
+		grown = InsertVector(&view, x, norm, row);
+		MemoryContextSwitchTo(context);
+		UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
+		if (grown)
+			PipeannKeepUp(heap, index);
+	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return false;

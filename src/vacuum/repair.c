@@ -312,7 +312,7 @@ NewList(Repair *r, uint32 id, const PipeannSlot *slot,
 		if (r->l->node_pages > 1)
 			(void) PipeannEmbedNode(&r->v->view, id, r->x, r->self);
 		else
-			PipeannEmbedSlot(&r->v->view, id, slot, r->x, r->self);
+			PipeannEmbedSlot(&r->v->view, id, slot, false, r->x, r->self);
 		RankCandidates(r);
 
 		/*
@@ -562,7 +562,7 @@ SortNeighbors(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 	void	   *other = palloc(PipeannEmbeddedBytes(l));
 	int			n = 0;
 
-	PipeannEmbedSlot(view, id, slot, x, self);
+	PipeannEmbedSlot(view, id, slot, false, x, self);
 	for (int i = 0; i < PipeannSlotDegree(l, slot); i++)
 	{
 		if (!PipeannEmbedNode(view, slot->neighbors[i], x, other))
