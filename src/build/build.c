@@ -804,23 +804,15 @@ MakeCodes(BuildState *state)
 	PipeannMeta *meta = &state->meta;
 	const PipeannNodes *nodes = &state->nodes;
 	uint32		n = nodes->vectors.n;
-	PipeannCoding coding;
+	PipeannCoding *coding;
 
 	if (n < PIPEANN_MIN_CODED_NODES)
 		return;
-	PipeannCodingBegin(&coding, state->index, meta);
-	coding.wal = false;
 	StartPhase(state, PHASE_TRAIN, n,
 			   PipeannCodeSteps(&meta->layout, nodes->ids));
-	PipeannCodingTrainOn(team, &coding, nodes);
-	if (PipeannTeamLeads(team))
-		PipeannCodebookWrite(&coding);
-	PipeannCodesWrite(team, &coding, nodes);
+	coding = PipeannMakeCodes(team, state->index, meta, nodes);
 	StartPhase(state, PHASE_ENTRY, PipeannEntryCount(n), PIPEANN_ENTRY_STEPS);
-	PipeannEntriesWrite(team, &coding, nodes);
-	PipeannCodingPublish(&coding, meta, n);
-	PipeannTeamFree(team, coding.pq.centroids);
-	PipeannTeamFree(team, coding.histograms);
+	PipeannMakeEntries(team, coding, nodes, meta);
 }
 
 /* ---------- the whole ---------- */

@@ -27,7 +27,7 @@ extern const char *PipeannPhaseName(int64 phase);
 /* What a parallel worker of a build begins with; found by its name. */
 extern PGDLLEXPORT void PipeannParallelWorker(dsm_segment *seg, shm_toc *toc);
 
-/* retrain.c */
+/* coding.c */
 extern bool PipeannIsOutgrown(const PipeannMeta *meta);
 extern void PipeannRetrain(Relation heap, Relation index, const PipeannMeta *meta);
 

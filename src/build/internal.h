@@ -158,23 +158,7 @@ extern void PipeannRowsFree(PipeannTeam *team, PipeannRows *rows);
 
 /* ---------- the codes of one generation, and its entry graph ---------- */
 
-/* What a generation consists of. */
-typedef struct PipeannCoding
-{
-	Relation	index;
-	bool		wal;			/* pages are logged as they are written */
-	uint32		generation;
-	PipeannLayout layout;
-	PipeannWidths widths;
-	PipeannPq	pq;
-	float		error;			/* mean squared error to expect of codes; 0 if
-								 * there were too few samples to tell */
-	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
-	char	   *histograms;
-	PipeannPlaces places;		/* of what is written */
-	uint32		code_pages;		/* written so far */
-	uint32		entry_count;
-} PipeannCoding;
+typedef struct PipeannCoding PipeannCoding;
 
 /*
  * The entry graph has a tenth of the nodes, with few edges: 7 bytes a row in
@@ -191,41 +175,14 @@ PipeannEntryCount(uint32 nodes)
 	return Max(nodes / PIPEANN_ENTRY_FRACTION, Min(nodes, PIPEANN_MIN_ENTRY));
 }
 
-/* A vector in memory, or of a slot, becomes that of the quantiser. */
-static inline void
-PipeannCodingScale(PipeannMetric metric, float aux, int dim, float *x)
-{
-	if (metric == PIPEANN_COSINE)
-		for (int i = 0; i < dim; i++)
-			x[i] *= aux;
-}
-
 /* coding.c */
 extern void PipeannChooseWidths(Relation index,
 								const PipeannNodes *nodes, PipeannLayout *l,
 								PipeannWidths *widths);
-extern void PipeannCodingBegin(PipeannCoding *k, Relation index,
-							   const PipeannMeta *meta);
-extern uint32 PipeannCodingSamples(const PipeannLayout *l, uint64 nodes);
-extern void PipeannCodingTrain(PipeannTeam *team, PipeannCoding *k,
-							   float *samples, uint32 n, PipeannRowAt row_at,
-							   void *arg);
-extern void PipeannCodingTrainOn(PipeannTeam *team, PipeannCoding *k,
-								 const PipeannNodes *nodes);
-extern void PipeannCodingPublish(const PipeannCoding *k, PipeannMeta *meta,
-								 uint64 nodes);
-
-/* codebook, codes and entry graph to their pages */
-extern void PipeannCodebookWrite(const PipeannCoding *k);
-extern void PipeannCodePagesWrite(const PipeannCoding *k, uint32 first,
-								  const uint8 *payloads, uint32 n);
-extern void PipeannCodesWrite(PipeannTeam *team, PipeannCoding *k,
-							  const PipeannNodes *nodes);
-extern void PipeannEntryWrite(PipeannTeam *team, PipeannCoding *k,
-							  const PipeannNodes *nodes,
-							  const uint32 *sample, uint32 n);
-extern void PipeannEntriesWrite(PipeannTeam *team, PipeannCoding *k,
-								const PipeannNodes *nodes);
+extern PipeannCoding *PipeannMakeCodes(PipeannTeam *team, Relation index,
+									   const PipeannMeta *meta, const PipeannNodes *nodes);
+extern void PipeannMakeEntries(PipeannTeam *team, PipeannCoding *k, const PipeannNodes *nodes,
+							   PipeannMeta *meta);
 
 /* What a build foresees: bytes that members share, and steps of the team. */
 extern Size PipeannCodingMemory(const PipeannLayout *l, uint32 nodes,
