@@ -17,7 +17,7 @@
 #include "distance/sparse.h"
 #include "utils/rel.h"
 
-/* A chain that has to be walked again so often is broken. */
+/* A chain that has to be walked again more often than this is broken. */
 #define MAX_REWINDS 20
 
 static void
@@ -107,8 +107,8 @@ PipeannChainRead(const PipeannIndexView *view, PipeannChain *chain,
 }
 
 /*
- * Read total bytes from the slots that begin with *at. False if one of them,
- * *at then, is not what it should be.
+ * Read total bytes from the chain of slots that begins at *at. False if one of
+ * them is not what it should be; *at is then that slot.
  */
 static bool
 ReadParts(const PipeannIndexView *view, uint32 *at, void *out, Size total)
@@ -138,8 +138,8 @@ ReadParts(const PipeannIndexView *view, uint32 *at, void *out, Size total)
 }
 
 /*
- * Read the exact vector of an out-of-line node to x[dim], or behind it if it is sparse,
- * without a projection. False if VACUUM has removed the node meanwhile.
+ * Read the exact vector of an out-of-line node into x[dim], or if it is sparse
+ * behind that, without a projection. False if VACUUM has removed the node meanwhile.
  */
 bool
 PipeannChainVector(const PipeannIndexView *view, uint32 id,
@@ -168,8 +168,8 @@ PipeannChainVector(const PipeannIndexView *view, uint32 id,
 }
 
 /*
- * Whether a row that was read whole is what its slots still have. The parts of a row
- * are freed together. So they were the row's as long as the first one is.
+ * Whether a row that was read whole is still in its slots. The parts of a row are
+ * freed together, so as long as the first part is the row's all parts read were.
  */
 static bool
 IsStillThere(const PipeannIndexView *view, const PipeannRow *row,
@@ -189,9 +189,9 @@ IsStillThere(const PipeannIndexView *view, const PipeannRow *row,
 }
 
 /*
- * The whole of a row that is out of line, palloc'd. NULL if it is removable, and VACUUM
- * has removed it meanwhile. It is not removable if a snapshot sees it, or VACUUM is
- * kept out: then it is an error if it is not there.
+ * The whole of a row that is out of line, palloc'd. NULL if it is removable,
+ * and VACUUM has removed it meanwhile. It is not removable if a snapshot sees
+ * it, or VACUUM is kept out: then a missing row is an error.
  */
 PipeannRow *
 PipeannReadRow(const PipeannIndexView *view, const PipeannRow *row,

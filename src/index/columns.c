@@ -18,8 +18,8 @@
 /*
  * The columns of an index: one vector, filter columns, included columns.
  *
- * Filter columns are key columns, and may stand before the vector and behind
- * it. The vector's operator class has a metric; that tells it from the others.
+ * Filter columns are key columns, and may come before and after the vector,
+ * which is distinguished by its operator class having a metric.
  */
 
 /* The position of the vector among an index's columns. */
@@ -53,7 +53,7 @@ PipeannIndexColumns(Relation index)
 	return columns;
 }
 
-/* Take the vector out of all columns' values. */
+/* Copy all columns' values except the vector. */
 void
 PipeannWithoutVector(const PipeannColumns *columns, const Datum *all,
 					 const bool *all_null, Datum *values, bool *isnull)
@@ -70,9 +70,9 @@ PipeannWithoutVector(const PipeannColumns *columns, const Datum *all,
 /*
  * Rows.
  *
- * A row with values is an index tuple of them, without the vector. It is made
- * as PostgreSQL makes index tuples: long values are compressed, none is out of
- * line. The padding at its end is left out.
+ * A row with values is an index tuple of them, without the vector. It is
+ * formed as PostgreSQL forms index tuples: long values are compressed, none is
+ * out of line. The padding at its end is left out.
  */
 
 /* Bytes of a tuple of these values before padding. */
@@ -89,8 +89,8 @@ TupleBytes(TupleDesc desc, Datum *values, bool *isnull)
 }
 
 /*
- * A value as index_form_tuple() would store it. It is done here so that a row
- * that is too long can be told with a hint.
+ * A value as index_form_tuple() would store it. It is done here so that an
+ * error about too long a row can have a hint.
  */
 static Datum
 Shrink(Form_pg_attribute att, Datum value)
@@ -113,8 +113,8 @@ Shrink(Form_pg_attribute att, Datum value)
 
 /*
  * A row of an index, palloc'd, of all its columns' values. Errors with
- * ERRCODE_PROGRAM_LIMIT_EXCEEDED if they are too long. The row is whole, however
- * long.
+ * ERRCODE_PROGRAM_LIMIT_EXCEEDED if they are too long. The row is not out of
+ * line, however long it is.
  */
 PipeannRow *
 PipeannFormRow(const PipeannColumns *columns, const Datum *values,
@@ -156,7 +156,7 @@ PipeannFormRow(const PipeannColumns *columns, const Datum *values,
 	return row;
 }
 
-/* Bytes of the value of variable length at `at`, 0 if `left` do not hold it. */
+/* Bytes of the variable-length value at `at`; 0 if it needs more than `left`. */
 static Size
 VariableBytes(int attlen, const char *at, Size left)
 {
@@ -173,7 +173,7 @@ VariableBytes(int attlen, const char *at, Size left)
 		size >= (VARATT_IS_1B(at) ? VARHDRSZ_SHORT : VARHDRSZ) ? size : 0;
 }
 
-/* The offset behind a value that begins near off, or 0 if it is not whole. */
+/* The offset after the value that begins at off, when aligned, or 0 if it is truncated. */
 static Size
 TakeValue(Form_pg_attribute att, const char *data, Size off, Size end,
 		  Datum *value)
@@ -196,7 +196,7 @@ TakeValue(Form_pg_attribute att, const char *data, Size off, Size end,
 }
 
 /*
- * The first n values of a whole row, in the memory at tuple, which has
+ * Get the first n values of a whole row, copied to tuple, which has
  * PIPEANN_ROW_SIZE bytes and is aligned. False if they are broken.
  */
 bool
@@ -208,7 +208,7 @@ PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row, char *tuple,
 	bits8	   *nulls = (bits8 *) (tuple + sizeof(IndexTupleData));
 	Size		off = begin;
 
-	/* attributes are aligned from the tuple's beginning on */
+	/* attributes are aligned relative to the tuple's beginning */
 	memcpy(tuple, row, size);
 	for (int i = 0; i < n; i++)
 	{
@@ -224,7 +224,7 @@ PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row, char *tuple,
 	return true;
 }
 
-/* The values of a whole row, in CurrentMemoryContext. False if it is broken. */
+/* Get the values of a whole row, in CurrentMemoryContext. False if it is broken. */
 bool
 PipeannDeformRow(TupleDesc desc, const PipeannRow *row, Datum *values,
 				 bool *isnull)

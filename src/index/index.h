@@ -20,12 +20,12 @@
 #include "utils/rel.h"
 
 /*
- * Heavyweight page lock for new codes: exclusive to make them, shared by VACUUM and
- * pipeann_check().
+ * Heavyweight page lock for retraining: exclusive to retrain, shared by VACUUM
+ * and pipeann_check().
  */
 #define PIPEANN_MAINTENANCE_LOCK 1
 
-/* An index with fewer nodes has no codes: a search reads all of it. */
+/* An index with fewer nodes has no codes: a search reads the whole index. */
 #define PIPEANN_MIN_CODED_NODES 4096
 
 /* columns.c: an index's columns: a vector, and others whose values rows have */
@@ -55,9 +55,9 @@ typedef struct PipeannChain
 	uint32		owner;			/* the node */
 	uint32		next;			/* slot to read, or INVALID_ID at the end */
 	uint32		slot;			/* read last, or INVALID_ID at the end */
-	uint32		number;			/* of it, or of the one before */
+	uint32		number;			/* number of that slot, or of the one before */
 	bool		begun;
-	uint64		steps;			/* to notice a cycle */
+	uint64		steps;			/* to detect a cycle */
 	int			rewinds;
 } PipeannChain;
 
@@ -69,7 +69,7 @@ extern PipeannSearch *PipeannReuseSearch(void);
 
 /* vector.c */
 extern PipeannMetric PipeannIndexMetric(Relation index);
-/* Vectors shorter than this have the aux of those as long, the largest finite number. */
+/* Shorter vectors have the aux of those of this length, the largest finite number. */
 #define PIPEANN_LEAST_NORM (1.0 / FLT_MAX)
 extern double PipeannNorm(const float *x, int dim);
 extern float PipeannAux(PipeannMetric metric, double norm, float max_norm);
@@ -160,7 +160,7 @@ PipeannIsIndexable(PipeannMetric metric, double norm)
 	return metric != PIPEANN_COSINE || norm > 0;
 }
 
-/* The form in which whole vectors are compared: floats, unless they are bits or sparse. */
+/* The storage in which whole vectors are compared: floats, except for bits and sparse vectors. */
 static inline PipeannStorage
 PipeannWholeForm(const PipeannLayout *l)
 {
@@ -193,7 +193,7 @@ PipeannIndexDimensions(Relation index)
 												 position)->atttypmod);
 }
 
-/* The dimensions of its layout. */
+/* The dimensions of an index's layout. */
 static inline int
 PipeannIndexLayoutDim(Relation index)
 {

@@ -1,7 +1,7 @@
 /*
  * neighbors.c
- *		Vectors in the space in which the graph is, as those who change it compare them,
- *		and neighbour lists on pages.
+ *		Embedding vectors in the space in which the graph's distances are, for
+ *		changes of the graph, and neighbour lists on pages.
  */
 #include "postgres.h"
 
@@ -13,7 +13,7 @@
 
 /*
  * For inner product: the element that embedding adds to a vector, from its
- * norm and the largest norm at present.
+ * norm and the largest norm of the index so far.
  */
 static float
 NormPart(const PipeannIndexView *view, const float *x)
@@ -22,10 +22,10 @@ NormPart(const PipeannIndexView *view, const float *x)
 					  view->meta.max_norm);
 }
 
-/* Elements that are scaled together: compilers make vector instructions of such loops. */
+/* Elements that are scaled together: compilers vectorise such loops. */
 #define SCALED 8
 
-/* Embed a vector with this aux to out. */
+/* Embed a vector with this aux into out. */
 static void
 EmbedVector(const PipeannIndexView *view, const float *restrict x, float aux,
 			float *restrict out)
@@ -43,7 +43,7 @@ EmbedVector(const PipeannIndexView *view, const float *restrict x, float aux,
 		out[k] = x[k] * scale;
 }
 
-/* Rotate a vector as those of a quantised storage are, or back; others stay. */
+/* Rotate a vector of a quantised storage, or back; leave others as they are. */
 static void
 Rotate(const PipeannLayout *l, float *x, bool back)
 {
@@ -51,7 +51,7 @@ Rotate(const PipeannLayout *l, float *x, bool back)
 		PipeannKernel->rotate(x, l->dim, back);
 }
 
-/* Embed a vector with this aux to out, rotated as it is stored. */
+/* Embed a vector with this aux into out, rotated if it is stored so. */
 void
 PipeannEmbed(const PipeannIndexView *view, const float *x, float aux, void *out)
 {
@@ -95,8 +95,8 @@ PipeannEmbedSlot(const PipeannIndexView *view, uint32 id, const PipeannSlot *slo
 }
 
 /*
- * The codebook by code, of the generation for which the backend decoded last. It is made when
- * as many codes were decoded as pay for it.
+ * The codebook in the order of codes, of the generation last decoded by this
+ * backend. It is made once so many codes were decoded that it pays.
  */
 static struct
 {
@@ -107,7 +107,7 @@ static struct
 
 #define DECODED_BEFORE 512
 
-/* A codebook that takes more is not kept by code. */
+/* A larger codebook is not kept in that form. */
 #define MOST_BY_CODE ((Size) 16 * 1024 * 1024)
 
 /* Decode a node's code to out[dim]. */
@@ -136,7 +136,7 @@ DecodeNode(const PipeannIndexView *view, uint32 id, float *out)
 		PipeannPqDecodeFrom(pq, decoder.by_code, code, out);
 }
 
-/* The bits of a code, x[dim] of which is work space where it is one of centroids. */
+/* Decode the bits of a code; x[dim] is work space if codes are of centroids. */
 static void
 BitsOfCode(const PipeannIndexView *view, uint32 id, float *x, uint8 *out)
 {
@@ -187,7 +187,7 @@ PipeannEmbedNode(const PipeannIndexView *view, uint32 id, float *x, void *out)
 			((float *) out)[l->dim] = NormPart(view, out);
 		return true;
 	}
-	/* a list may name a node that is newer than our copy of the metapage */
+	/* a list may have a node that is newer than our copy of the metapage */
 	if (id >= PipeannViewIds(view))
 		return false;
 	slot = PipeannSlotAlloc(l);
@@ -210,7 +210,7 @@ CompareTargets(const void *a, const void *b)
 
 /*
  * Write the planned lists whose old lists have not changed, and set their done. A WAL record
- * has as many pages as it can: one for each page would be as much header as change.
+ * has as many pages as possible: a record for each page would have as much header as change.
  */
 void
 PipeannChangeLists(const PipeannIndexView *view, PipeannListChange *changes,

@@ -13,7 +13,7 @@
 #include "graph/graph.h"
 #include "index/index.h"
 
-/* A list planned for a node, in place of the one that it had then. */
+/* A list planned for a node, to replace the one that it had then. */
 typedef struct PipeannListChange
 {
 	uint32		target;			/* the node */
@@ -23,7 +23,7 @@ typedef struct PipeannListChange
 	bool		done;
 } PipeannListChange;
 
-/* What compares two embedded vectors. */
+/* The kernel that compares two embedded vectors. */
 static inline PipeannPairFn
 PipeannEmbeddedPair(const PipeannLayout *l)
 {

@@ -2,8 +2,8 @@
  * types.h
  *		The types of columns that can be indexed, and options of indexes; part of index.h.
  *
- * A type is a row of PipeannTypes[], an operator class for each metric, and its number
- * in base.h. All else asks the row.
+ * A type is an entry of PipeannTypes[], an operator class for each metric, and
+ * a number in base.h. Everything else looks at the entry.
  */
 #ifndef PIPEANN_INDEX_TYPES_H
 #define PIPEANN_INDEX_TYPES_H
@@ -14,9 +14,9 @@
 typedef struct PipeannTypeInfo
 {
 	const char *name;			/* of pgvector's type */
-	PipeannStorage storage;		/* of a value's elements: it loses nothing */
+	PipeannStorage storage;		/* of a value's elements, which is exact */
 	int			max_dim;
-	bool		one_storage;	/* there is no other for it */
+	bool		one_storage;	/* the type has no other */
 } PipeannTypeInfo;
 
 /* A value in memory. */
@@ -50,7 +50,7 @@ extern struct varlena *PipeannSparseValue(const float *x, int dim);
 extern void PipeannValueSet(PipeannType type, const float *x, int dim,
 							void *value);
 
-/* The storage that is asked for, or the only one that the type has. */
+/* The wanted storage, or the only one that the type has. */
 static inline PipeannStorage
 PipeannStorageOf(PipeannType type, int wanted)
 {
@@ -79,11 +79,11 @@ PipeannValueBytes(PipeannType type, int dim)
 		PipeannVectorBytes(PipeannTypes[type].storage, dim);
 }
 
-/* ---------- options, and what operator classes have ---------- */
+/* ---------- options, and support functions and strategies ---------- */
 
 /*
- * Support functions of operator classes: a vector's return its PipeannMetric and its
- * PipeannType (if there is none it is vector), others have options of a column.
+ * Support functions of operator classes: those of vectors return their PipeannMetric
+ * and PipeannType (without one it is vector); others have options of a column.
  */
 #define PIPEANN_METRIC_PROC 1
 #define PIPEANN_OPTIONS_PROC 2

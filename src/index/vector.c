@@ -53,8 +53,8 @@ PipeannTypeByProc(Oid proc)
 }
 
 /*
- * In vectors of so few dimensions most elements are not zero, and roots do not tell how
- * far they are from each other: by Manhattan distance their codes are compared by that.
+ * In vectors of this few dimensions most elements are not zero, and roots do not preserve
+ * the order of distances: for Manhattan distance their codes are compared by that itself.
  */
 #define FEW_DIMENSIONS 16
 
@@ -88,7 +88,7 @@ PipeannTypmodDimensions(PipeannType type, int32 typmod)
 	return typmod;
 }
 
-/* The elements as floats: where they are, or in CurrentMemoryContext. */
+/* The elements as floats: in place, or in CurrentMemoryContext. */
 static const float *
 AsFloats(PipeannStorage storage, const void *elements, int dim)
 {
@@ -160,12 +160,12 @@ SparseElements(PipeannType type, const SparseValue *value)
 }
 
 /*
- * The elements of a possibly toasted value, float[dim], in CurrentMemoryContext; the
- * whole of a sparse one. Errors if it has another number of dimensions, which those of
- * sparse vectors are not looked at for (PipeannCheckQuery()).
+ * The elements of a possibly toasted value, float[dim], in CurrentMemoryContext;
+ * the whole of a sparse one. Errors if it has another number of dimensions, which
+ * is not checked for sparse vectors (see PipeannCheckQuery()).
  *
- * The length is checked against the datum's size as well, lest a broken one
- * lead beyond its memory.
+ * The length is checked against the datum's size as well, so that a broken one
+ * does not lead beyond its memory.
  */
 const float *
 PipeannDatumElements(PipeannType type, Datum value, int dim)
@@ -184,7 +184,7 @@ PipeannDatumElements(PipeannType type, Datum value, int dim)
 	return x;
 }
 
-/* The same of a row's value, which is to be indexed. */
+/* The same for a row's value that is to be indexed. */
 const float *
 PipeannRowElements(PipeannType type, Datum value, int dim)
 {
@@ -210,7 +210,7 @@ PipeannCheckQuery(Relation index, Datum value)
 						PipeannIndexDimensions(index));
 }
 
-/* Make a sparse value of dim dimensions of a whole vector; in CurrentMemoryContext. */
+/* Make a sparse value with dim dimensions from a whole vector, in CurrentMemoryContext. */
 struct varlena *
 PipeannSparseValue(const float *x, int dim)
 {
@@ -218,7 +218,7 @@ PipeannSparseValue(const float *x, int dim)
 	Size		bytes = 2 * sizeof(int32) * v.n;
 	SparseValue *value = palloc0(offsetof(SparseValue, indices) + bytes);
 
-	/* pgvector believes them */
+	/* pgvector does not check them */
 	for (int i = 0; i < v.n; i++)
 		if (v.indices[i] >= dim ||
 			v.indices[i] <= (i == 0 ? -1 : v.indices[i - 1]))
@@ -233,7 +233,7 @@ PipeannSparseValue(const float *x, int dim)
 	return (struct varlena *) value;
 }
 
-/* Make a value of x[dim], not sparse, at value, which has PipeannValueBytes(). */
+/* Make a value, not a sparse one, from x[dim] at value, which has PipeannValueBytes(). */
 void
 PipeannValueSet(PipeannType type, const float *x, int dim, void *value)
 {
@@ -249,7 +249,7 @@ PipeannValueSet(PipeannType type, const float *x, int dim, void *value)
 						   vector->elements);
 }
 
-/* ---------- what an index stores of it, and searches for ---------- */
+/* ---------- what an index stores of a vector, and searches for ---------- */
 
 /* The metric of an index's operator class. */
 PipeannMetric
@@ -297,7 +297,7 @@ PipeannAux(PipeannMetric metric, double norm, float max_norm)
 	}
 }
 
-/* out[dim] = x / |x|; shorter if its aux is. */
+/* out[dim] = x / |x|; shorter if aux is limited. */
 static void
 Normalize(const float *x, int dim, float *out)
 {
@@ -308,8 +308,8 @@ Normalize(const float *x, int dim, float *out)
 }
 
 /*
- * The query of searches for a whole vector: a copy at to, which may be x, with a length
- * of 1 for cosine.
+ * The query of searches for a whole vector: a copy in to[], which may be x,
+ * normalised for cosine.
  */
 void
 PipeannQueryOf(const PipeannLayout *l, const float *x, float *to)
@@ -327,29 +327,28 @@ PipeannQueryOf(const PipeannLayout *l, const float *x, float *to)
 }
 
 /*
- * What storage loses of a vector.
+ * What a storage loses of a vector. Half-precision values take half the room
+ * of floats, so that twice as many nodes share a page, and rarely change the
+ * order of rows; quantised ones of 12 to 14 bits take less, and are used if
+ * more nodes share a page then. A bound of the loss is stored
+ * (PipeannRounding). Rows that it leaves in doubt are compared by their own
+ * vectors (scan/stream.c).
  *
- * Half-precision values take half the room of floats, so that twice as many
- * nodes share a page, and rarely change the order of rows; quantised ones of 12 to 14
- * bits take less, where more nodes share a page then. What they lose is
- * kept as a bound (PipeannRounding). Where the bound says so, the executor
- * compares the rows' own vectors (scan/stream.c).
- *
- * Bytes hold whole numbers, but for the sign of zero: no distance tells 0 and -0
- * apart, but a query that returns the vector must return the row's own (src/README).
+ * Bytes represent whole numbers, except the sign of zero: no distance distinguishes 0
+ * and -0, but a query that returns the vector must return the row's own (src/README).
  */
 
 /*
- * The most that a vector may lose for half precision to suit it, relative to its
- * norm: twice as much as rounding to 11 bits loses. The same suits vectors of which
- * scalar quantisation to 12 bits loses twice the usual.
+ * The most that a vector may lose for half precision to suit it, relative to
+ * its norm: twice as much as rounding to 11 bits loses. For scalar
+ * quantisation to 12 bits this is twice the usual loss.
  */
 #define MOST_LOST (1.0 / 1024)
 
-/* Longer vectors are not rounded: the squares of their errors would be no floats. */
+/* Longer vectors are not rounded: the squares of their errors would overflow. */
 #define MOST_NORM 1e22
 
-/* Elements of half precision that are looked at together. */
+/* Half-precision elements that are handled together. */
 #define BLOCK 64
 
 /* Euclidean distance of a vector from its form in a storage that rounds. */
@@ -414,7 +413,7 @@ VectorHash(const float *x, int dim)
 	return (uint32) (hash >> 32) ^ (uint32) hash;
 }
 
-/* The same of a whole vector of an index with this storage. */
+/* The same for a whole vector of an index with this storage. */
 uint32
 PipeannHashOf(PipeannStorage storage, const float *x, int dim)
 {
@@ -426,8 +425,8 @@ PipeannHashOf(PipeannStorage storage, const float *x, int dim)
 }
 
 /*
- * Set *rounding to what x[dim] with this norm has lost in its form, in a storage that
- * rounds. Errors if that does not hold it, which only a storage that the user chose may not.
+ * Set *rounding to what x[dim] with this norm has lost in its form, in a storage that rounds.
+ * Errors if x does not fit, which can happen only with a storage that the user chose.
  */
 void
 PipeannRound(const float *x, double norm, const void *form,
@@ -451,7 +450,7 @@ IsOfBytes(const PipeannLayout *l)
 	return l->storage == PIPEANN_INT8 || l->storage == PIPEANN_UINT8;
 }
 
-/* Whether an element of x[dim] is -0, which bytes cannot hold. */
+/* Whether an element of x[dim] is -0, which bytes cannot represent. */
 bool
 PipeannHasNegativeZero(const float *x, int dim)
 {
@@ -464,7 +463,7 @@ PipeannHasNegativeZero(const float *x, int dim)
 /*
  * Whether a vector has to be out of line, as it does not suit the storage.
  *
- * Half precision or quantisation that the user chose rounds every vector.
+ * Half precision or quantisation chosen by the user rounds every vector.
  */
 bool
 PipeannIsOutOfLine(const PipeannMeta *meta, const float *x, double norm)
@@ -495,7 +494,7 @@ PipeannWholeDistance(const PipeannLayout *l, const float *query, const float *x,
 								PipeannQueryFor(form, x, l->dim, bits[1]), form, aux);
 }
 
-/* Whether x[dim] suits a storage; integers have to hold it exactly. */
+/* Whether x[dim] suits a storage; integers have to represent it exactly. */
 bool
 PipeannIsStorable(const float *x, double norm, PipeannStorage storage, int dim)
 {

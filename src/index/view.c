@@ -27,7 +27,7 @@
 
 /* Keeping inserts out of an index for a moment. */
 
-/* Change what other backends are told of this one. */
+/* Change this backend's status flags, which other backends see. */
 void
 PipeannSetStatus(uint8 set, uint8 clear)
 {
@@ -38,9 +38,9 @@ PipeannSetStatus(uint8 set, uint8 clear)
 }
 
 /*
- * Whether inserters that wait for an autovacuum worker may cancel it, as they do after
- * deadlock_timeout. The end of its transaction, of whatever kind, makes it cancellable
- * again.
+ * Whether inserters that wait for an autovacuum worker may cancel it, as they
+ * do after deadlock_timeout. The end of its transaction, by commit or abort,
+ * makes it cancellable again.
  */
 static void
 SetCancellable(bool cancellable)
@@ -54,9 +54,9 @@ SetCancellable(bool cancellable)
 }
 
 /*
- * Wait for the inserts under way, and let others wait until inserts are let in
- * again. Returns whether they could cancel this backend before, which
- * PipeannLetInsertsIn() restores.
+ * Wait for the inserts under way, and keep later ones waiting until
+ * PipeannLetInsertsIn(). Returns whether they could cancel this backend
+ * before, which PipeannLetInsertsIn() restores.
  */
 bool
 PipeannKeepInsertsOut(Relation index)
@@ -78,8 +78,8 @@ PipeannLetInsertsIn(Relation index, bool cancellable)
 /* The view of an index: metapage and cache. */
 
 /*
- * Once in a backend: whether the extension's SQL is of this library's version. Workers of
- * autovacuum, which come by the minute, do not say it.
+ * Once in a backend, warn if the extension's SQL is not of this library's
+ * version. Autovacuum workers, which start every minute, do not warn.
  */
 static void
 CheckVersion(void)
@@ -119,8 +119,8 @@ CheckVersion(void)
 }
 
 /*
- * Acquire or follow the cache. False if the index has got other codes since the metapage
- * was read.
+ * Acquire or follow the cache. False if the index has been given new codes
+ * since the metapage was read.
  */
 static bool
 TryLoad(PipeannIndexView *view)
@@ -177,7 +177,7 @@ PipeannOpenView(PipeannIndexView *view, Relation index)
 	LoadCodes(view);
 }
 
-/* The same to look at, without the cache if that is not in memory. */
+/* The same for looking only, without the cache if that is not in memory. */
 void
 PipeannPeekView(PipeannIndexView *view, Relation index)
 {
@@ -189,7 +189,7 @@ PipeannPeekView(PipeannIndexView *view, Relation index)
 }
 
 /*
- * Read the metapage again and follow it. After new codes were made the view gets
+ * Read the metapage again and follow it. After retraining the view gets
  * another cache, and pointers into the former one are invalid; that does not
  * happen while the caller holds the metapage's heavyweight lock.
  */
@@ -201,9 +201,9 @@ PipeannRefreshView(PipeannIndexView *view)
 }
 
 /*
- * The first block of a graph page. Finds pages, too, that were given out after the view
- * was opened, perhaps behind a run that the view does not know: chains of overflow slots
- * may lead there. Errors if there is no such page.
+ * The first block of a graph page. Also finds pages that were given out after
+ * the view was opened, perhaps behind a run that the view does not know:
+ * chains of overflow slots may lead there. Errors if there is no such page.
  */
 BlockNumber
 PipeannViewBlock(const PipeannIndexView *view, uint32 page)
@@ -222,7 +222,7 @@ PipeannViewBlock(const PipeannIndexView *view, uint32 page)
 	return blkno;
 }
 
-/* The indexes of a table by a method: its name is often given for theirs. */
+/* Names of a table's indexes by a method, for a hint: the table's is often given instead. */
 static char *
 IndexNames(Relation table, Oid method)
 {
@@ -283,17 +283,17 @@ PipeannOpenIndex(Oid relid)
 /* ---------- the memory of searches ---------- */
 
 /*
- * It is kept by the backend from one scan to the next: a search takes a few hundred
- * kilobytes, in allocations too large for a memory context to keep, and to return them to the
- * operating system after each scan costs page faults in the next one.
+ * A backend keeps it from one scan to the next: a search takes a few hundred
+ * kilobytes, in allocations too large for a memory context to keep, and returning
+ * them to the operating system after each scan costs page faults in the next one.
  */
 
 /* A search that has grown larger is not kept. */
 #define KEEP_BYTES (1024 * 1024)
 
 /*
- * Searches that are kept, as scans of a table's partitions have one each at the same
- * time; and their bytes in all.
+ * Searches that are kept, as scans of a table's partitions have one each at
+ * the same time; and their total bytes.
  */
 #define KEEP_SEARCHES 64
 #define KEEP_ALL (16 * KEEP_BYTES)
@@ -305,7 +305,7 @@ typedef struct InUse
 	MemoryContextCallback callback;
 } InUse;
 
-/* The searches that no scan has now. */
+/* The searches that no scan is using. */
 static struct
 {
 	PipeannSearch *search;
@@ -347,9 +347,8 @@ GiveBack(void *arg)
 }
 
 /*
- * A search that has not begun, if possible with the memory of an
- * earlier one. It goes back to the backend when CurrentMemoryContext is reset
- * or deleted.
+ * Get a search that has not begun, if possible with the memory of an earlier
+ * one. It is given back when CurrentMemoryContext is reset or deleted.
  */
 PipeannSearch *
 PipeannReuseSearch(void)

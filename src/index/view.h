@@ -21,7 +21,7 @@ typedef struct PipeannIndexView
 	bool		all_entries;	/* a refreshed view has the whole entry graph */
 } PipeannIndexView;
 
-/* Ids are below this. */
+/* All ids are below this. */
 static inline uint32
 PipeannViewIds(const PipeannIndexView *view)
 {
@@ -36,14 +36,14 @@ PipeannViewPages(const PipeannIndexView *view)
 								  &view->meta.places, view->meta.graph_pages);
 }
 
-/* In which buffers its graph pages were seen last, and found sound; NULL if nobody notes it. */
+/* In which buffers its graph pages were seen last, and found sound; NULL if that is not noted. */
 static inline PipeannSeenPages *
 PipeannViewSeen(const PipeannIndexView *view)
 {
 	return view->cache == NULL ? NULL : view->cache->seen;
 }
 
-/* A source of its graph pages, as long as the view stays as it is. */
+/* A source of the index's graph pages, valid until the view changes. */
 static inline PipeannPageSource *
 PipeannViewSource(const PipeannIndexView *view, PipeannCounters *counters)
 {
@@ -70,16 +70,16 @@ typedef struct PipeannPageUpdate
 	GenericXLogState *state;
 	Page		page;
 	bool		is_new;			/* the page */
-	PipeannSlot *slot;			/* by PipeannSlotBegin(), the one to be changed */
+	PipeannSlot *slot;			/* the slot to be changed, set by PipeannSlotBegin() */
 } PipeannPageUpdate;
 
 typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
 									   void *arg);
 
-/* Inserts keep a tenth of the slots free, which let a node join near ones. */
+/* Inserts keep a tenth of the slots free, so that nodes can be placed near others. */
 #define PIPEANN_WANTED_FILL 0.9
 
-/* Whether the index has as many free slots as inserts need, or more. */
+/* Whether the index has at least as many free slots as inserts want. */
 static inline bool
 PipeannHasSpareSlots(const PipeannIndexView *view)
 {
@@ -87,8 +87,8 @@ PipeannHasSpareSlots(const PipeannIndexView *view)
 }
 
 /*
- * Lock a graph page's first block, which was written, and check it unless it was found sound
- * where it is.
+ * Lock a graph page's first block, which was written, and check it unless it
+ * was found sound in that buffer before.
  */
 static inline Buffer
 PipeannLockGraphPage(const PipeannIndexView *view, uint32 page, int lockmode,
@@ -126,7 +126,7 @@ extern void PipeannFreeRecord(const PipeannIndexView *view, uint32 page,
 							  uint32 slots);
 
 /*
- * Make the free space map long enough for one more stripe, so that VACUUM can note free
+ * Extend the free space map for one more stripe, so that VACUUM can note free
  * slots even when the disk is full.
  */
 static inline void
