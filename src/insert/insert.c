@@ -26,8 +26,8 @@
 #include "utils/rel.h"
 
 /*
- * One new node in this many looks at how the index has grown. If making codes fails, by
- * statement_timeout for example, the next inserts must not fail as well.
+ * One new node in this many checks how the index has grown. Not each, so that when
+ * retraining fails, by statement_timeout for example, the next inserts do not fail as well.
  */
 #define KEEP_UP_EVERY 256
 
@@ -36,7 +36,7 @@
 #define LEAST_ROW_BYTES ((Size) 512 * 1024)
 #define MOST_ROW_BYTES ((Size) 8 * 1024 * 1024)
 
-/* What is behind seven tenths of ef_construction adds little to lists of this length. */
+/* Candidates beyond seven tenths of ef_construction add little to lists of this length. */
 #define LONG_LIST 32
 
 /* All nodes on the pages of this many of those that a search finds nearest are candidates. */
@@ -45,18 +45,18 @@
 typedef struct InsertState
 {
 	PipeannIndexView *view;
-	PipeannLayout near;			/* layout for the search of neighbours */
+	PipeannLayout near;			/* layout with the metric by which neighbours are searched */
 	const float *x;				/* the vector */
 	const float *query;			/* x, normalised for cosine */
 	double		norm;
-	bool		out_of_line;	/* x does not fit the element storage */
+	bool		out_of_line;	/* x does not fit in the storage */
 	PipeannSlot *slot;			/* the new node's slot */
 	const PipeannRow *row;
-	const PipeannRow *whole;	/* the same row, whole and not out of line */
-	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
+	const PipeannRow *whole;	/* the same row, not out of line */
+	PipeannAttributes *attributes;	/* NULL if there are no attribute codes */
 	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];	/* of the row */
 	uint8	   *vector_code;	/* of x; NULL if it is not known */
-	float		code_error;		/* its squared distance from x, nearly */
+	float		code_error;		/* its squared distance from x, approximately */
 	uint32		equal;			/* a node with this vector, or INVALID_ID */
 	uint64		nodes;			/* in the index, with a new node */
 } InsertState;
@@ -200,8 +200,8 @@ WriteParts(PipeannIndexView *view, const void *data, Size total)
 }
 
 /*
- * A row in the form in which a slot holds it: the row itself, or what stands in
- * its place when this has written it to overflow slots.
+ * A row in the form in which a slot stores it: the row itself, or what
+ * replaces it after this has written it to overflow slots.
  */
 static const PipeannRow *
 StoreRow(PipeannIndexView *view, const PipeannRow *row)
@@ -790,8 +790,8 @@ FillSlot(InsertState *state)
 
 /*
  * Whether a node is live and has exactly this vector. Out-of-line nodes, with
- * a rounded vector in the slot, are compared by their exact ones; of vectors
- * rounded to half precision the hashes are compared.
+ * a rounded vector in the slot, are compared by their exact ones; for rounded
+ * vectors the hashes are compared.
  */
 static bool
 SameVector(const InsertState *state, uint32 id, const PipeannSlot *slot)
@@ -844,7 +844,7 @@ EndsAtEqual(uint32 id, const PipeannSlot *slot, void *arg)
 	return true;
 }
 
-/* Encode x by the table of a search that was run for it. */
+/* Encode x with the table of a search for it that was run. */
 static void
 EncodeBySearch(InsertState *state, const PipeannSearch *search)
 {
@@ -860,14 +860,14 @@ EncodeBySearch(InsertState *state, const PipeannSearch *search)
 											   state->vector_code);
 }
 
-/* Of elements below and above these, squares in single precision are lost. */
+/* The squares of elements below and above these underflow or overflow single precision. */
 #define LEAST_NORM 1e-18
 #define MOST_NORM 1e18
 
 /*
- * Candidates for neighbours; or NULL when a node with this very vector is met: the
- * search ends there, and state->equal is the node. With ends_at NULL there is no such
- * end. To vectors of a length whose squares are lost neither codes nor edges lead.
+ * Find candidates for neighbours; or NULL when the search meets a node with exactly
+ * this vector, and ends there, unless ends_at is NULL: then state->equal is the node.
+ * Vectors whose squares underflow or overflow are found neither by codes nor by edges.
  */
 static LinkSet *
 FindCandidates(InsertState *state, PipeannMatches ends_at)
@@ -907,7 +907,7 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 	return set;
 }
 
-/* The code of x; code_error is known then. */
+/* The code of x; sets code_error. */
 static const uint8 *
 OwnCode(InsertState *state)
 {
@@ -961,7 +961,7 @@ WriteCode(InsertState *state, uint32 id, bool is_new)
 	PipeannRefreshView(view);
 }
 
-/* One that was not written yet comes to cover everything. */
+/* Make a code cover the row, too; one that was not written yet then covers everything. */
 static void
 MergeRow(uint32 id, uint8 *code, void *arg)
 {
@@ -970,9 +970,7 @@ MergeRow(uint32 id, uint8 *code, void *arg)
 	PipeannAttributesMerge(state->attributes, state->code, code);
 }
 
-/*
- * A row has joined a node: have the node's code cover it.
- */
+/* After a row has joined a node, make the node's code cover it. */
 static void
 CoverRow(InsertState *state, uint32 id)
 {
@@ -992,8 +990,8 @@ CoverRow(InsertState *state, uint32 id)
 }
 
 /*
- * Whether a node of the row's vector has a code of it, or as near as rounding may have
- * chosen: an insert that ended by an error or a crash has left what stood there.
+ * Whether a node with the row's vector has the vector's code, or one as near as rounding may have
+ * chosen. If not, its insert ended by an error or a crash, and left what the page had before.
  */
 static bool
 HasOwnCode(InsertState *state, uint32 id)
@@ -1037,7 +1035,7 @@ JoinEqual(InsertState *state)
 	return true;
 }
 
-/* Insert a row with vector x[dim]. Returns whether to look at how the index has grown. */
+/* Insert a row with vector x[dim]. Returns whether to check how the index has grown. */
 static bool
 InsertVector(PipeannIndexView *view, const float *x, double norm,
 			 const PipeannRow *row)
@@ -1110,10 +1108,10 @@ EmptyRow(void *context)
 }
 
 /*
- * Memory for one row, emptied with owner, whatever ends that. The backend keeps
- * it, since pages returned to the system would have to be mapped and zeroed for
- * the next row. An insert within an insert, by a function that compares values, has
- * memory of its own.
+ * The memory context for one row, reset when owner is reset or deleted. The
+ * backend keeps it, since pages returned to the operating system would have to
+ * be mapped and zeroed again for the next row. An insert within an insert, by
+ * a function that compares values, gets a context of its own.
  */
 static MemoryContext
 RowContext(MemoryContext owner, int dim)
@@ -1145,8 +1143,8 @@ RowContext(MemoryContext owner, int dim)
 }
 
 /*
- * A row cannot be indexed. Scans that see it, as it is committed, read the metapage
- * after this.
+ * Note that a row cannot be indexed. Scans that see it after its commit read
+ * the metapage after this.
  */
 static void
 NoteLeftOut(Relation index)
