@@ -2,10 +2,10 @@
  * arena.c
  *		The shared memory for caches: segments, and the pages in them.
  *
- * Dynamic segments are made as they are needed and pinned, so that they outlive the backend
- * that made them; one that nothing is left in is given back. Each backend maps a segment
- * when it first needs it. (These are not a DSA: before PostgreSQL 17 that does not find
- * freed runs of pages again.)
+ * Dynamic segments are made as they are needed and pinned, so that they
+ * outlive the backend that made them; an empty one is given back. Each backend
+ * maps a segment when it first needs it. (This is not a DSA, which before
+ * PostgreSQL 17 does not find freed runs of pages again.)
  */
 #include "cache/registry.h"
 
@@ -13,17 +13,17 @@
 #include "base/huge.h"
 #include "miscadmin.h"
 
-/* A dynamic segment is this part of all, so that there is no end of them, and no less than this. */
+/* A new segment has this part of the memory so far, as numbers are few, and at least this much. */
 #define SEGMENT_PART 5
 #define LEAST_SEGMENT PipeannArenaPages((Size) 4 * 1024 * 1024)
 
-/* The free page manager is in the first pages of its segment. */
+/* A segment's free page manager is in its first pages. */
 #define HEADER_PAGES PipeannArenaPages(sizeof(FreePageManager))
 
 int			pipeann_shared_memory = 128;
 char		pipeann_arena_error[256] = "";
 
-/* A segment as this backend has it mapped. */
+/* A segment's mapping in this backend. */
 typedef struct Mapping
 {
 	uint64		serial;
@@ -33,7 +33,7 @@ typedef struct Mapping
 
 static Mapping mappings[PIPEANN_MAX_SEGMENTS];
 
-/* Bytes to ask the server for when it starts. */
+/* Bytes to request from the server when it starts. */
 Size
 PipeannArenaReserved(void)
 {
@@ -77,7 +77,7 @@ PipeannArenaAddReserved(PipeannArena *arena, char *reserved, Size size, bool is_
 	mappings[0] = (Mapping) {.serial = arena->segments[0].serial,.address = reserved};
 }
 
-/* Map a dynamic segment, or make one (DSM_HANDLE_INVALID). NULL if it is not to be had. */
+/* Map a dynamic segment, or make one (DSM_HANDLE_INVALID). NULL if that fails. */
 static dsm_segment *
 TrySegment(dsm_handle handle, uint64 pages)
 {
@@ -100,7 +100,7 @@ Unmap(Mapping *mapping)
 	memset(mapping, 0, sizeof(*mapping));
 }
 
-/* Unmap segments that were given back: their memory goes when nobody has them mapped. */
+/* Unmap segments that were given back: their memory is freed when no backend maps them. */
 void
 PipeannArenaUnmapGone(PipeannArena *arena)
 {
@@ -201,7 +201,7 @@ MakeSegment(PipeannArena *arena, uint64 pages)
 	return number;
 }
 
-/* Pages in one run, or PIPEANN_NOWHERE if there is no room for them. */
+/* Take contiguous pages, or return PIPEANN_NOWHERE if there is no room for them. */
 PipeannArenaPlace
 PipeannArenaTake(PipeannArena *arena, uint64 pages)
 {
@@ -217,7 +217,7 @@ PipeannArenaTake(PipeannArena *arena, uint64 pages)
 	return place;
 }
 
-/* Give them back. False if their segment cannot be mapped: then they are lost to all. */
+/* Give pages back. False if their segment cannot be mapped: then they are lost. */
 bool
 PipeannArenaGive(PipeannArena *arena, PipeannArenaPlace place, uint64 pages)
 {

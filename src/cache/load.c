@@ -1,11 +1,9 @@
 /*
  * load.c
- *		A cache's contents: how its root is read from the index, and its codes, page by page
- *		as searches want them; what is newer.
- *
- * A code page is kept in memory once somebody has read it, if there is room, and then for
- * all. Without room it is read into a buffer of the search, from shared_buffers or through
- * them, many at once.
+ *		Loading a cache: its root, its codes, page by page as searches need
+ *		them, and what has changed. A code page that a backend has read is kept
+ *		in memory for all, if there is room. Otherwise it is read into a buffer
+ *		of the search, from or through shared_buffers, many at once.
  */
 #include "cache/registry.h"
 
@@ -14,8 +12,8 @@
 #include "storage/bufmgr.h"
 
 /*
- * The state of a code page. Its upper bits count the changes that were noted while it was
- * not kept: a backend that stores what it read before such a change gives it up.
+ * The state of a code page. Its upper bits count the changes noted while the page was not kept,
+ * so that a backend that is storing what it read before such a change notices and drops it.
  */
 #define ABSENT 0
 #define STORING 1
@@ -23,14 +21,14 @@
 #define STATE 3
 #define ONE_CHANGE 4
 
-/* Pages that a search has buffers for, in blocks; more than it asks for at once. */
+/* Pages for which a search has buffers, in blocks; more than it requests at once. */
 #define MOST_READ (2 * PIPEANN_MOST_GATHERED)
 #define BLOCK_PAGES 32
 
-/* Pages that each scan reads of those that are not in memory yet but have room. */
+/* Missing pages that each scan loads into memory, if there is room. */
 #define FILL_PAGES 16
 
-/* Without memory for codes it is tried again after so long (ms). */
+/* After finding no memory for codes a backend tries again after this time (ms). */
 #define CHUNK_RETRY_MS 1000
 
 typedef struct PipeannPageLoader
@@ -44,7 +42,7 @@ typedef struct PipeannPageLoader
 	uint32		code_pages;		/* that were written */
 	uint32		ncodes;
 	BlockNumber nblocks;		/* of the file */
-	uint32		block;			/* of nodes that were in memory when asked for */
+	uint32		block;			/* block of nodes whose codes were in memory when it was checked */
 	PipeannIdSet read;			/* code page -> buffer */
 	uint32		nread;
 	char	   *blocks[MOST_READ / BLOCK_PAGES];	/* buffers of BLOCK_PAGES pages */
@@ -94,8 +92,8 @@ TakeMemory(Relation index, PipeannAttachment *attachment, uint64 pages)
 }
 
 /*
- * Get memory for a chunk; only temporary tables have it from the backend. False if there
- * is none.
+ * Get memory for a chunk, for temporary tables from the backend, for others
+ * from shared memory. False if there is none.
  */
 static bool
 MakeChunk(PipeannPageLoader *pl, uint32 chunk)
@@ -122,7 +120,7 @@ MakeChunk(PipeannPageLoader *pl, uint32 chunk)
 	return MapChunk(attachment, chunk) != NULL;
 }
 
-/* Whether the chunks that a page has codes of are mapped; with make, those without memory get some. */
+/* Whether the chunks with a page's codes are mapped; make: give memory to those without. */
 static bool
 HasChunks(PipeannPageLoader *pl, uint32 page, bool make)
 {
@@ -136,7 +134,7 @@ HasChunks(PipeannPageLoader *pl, uint32 page, bool make)
 	return true;
 }
 
-/* Whether a page's codes can be had from memory. */
+/* Whether a page's codes are in memory and mapped. */
 static inline bool
 IsKept(PipeannPageLoader *pl, uint32 page)
 {
@@ -195,8 +193,8 @@ CountComplete(PipeannPageLoader *pl)
 }
 
 /*
- * Keep a page that was in this state when it was read. False if it has changed since, or
- * somebody else is at it.
+ * Keep a page that was in this state when it was read. False if it has changed
+ * since, or another backend is storing it.
  */
 static bool
 Keep(PipeannPageLoader *pl, uint32 page, uint32 state, const char *payload)
@@ -220,7 +218,7 @@ Keep(PipeannPageLoader *pl, uint32 page, uint32 state, const char *payload)
 
 /* ---------- reading pages ---------- */
 
-/* Blocks of buffers that no loader has: this backend keeps them. */
+/* Blocks of buffers that no loader uses, kept by this backend. */
 static char *free_blocks[MOST_READ / BLOCK_PAGES];
 static int	nfree_blocks = 0;
 
@@ -252,8 +250,8 @@ PipeannLoaderEnd(PipeannPageLoader *pl)
 }
 
 /*
- * Pin and lock a code page. Where it still is in the buffer in which it was found sound it is
- * not verified again. One that is to be kept in memory takes no other page's buffer.
+ * Pin and lock a code page. If it is still in the buffer in which it was found sound it is not
+ * verified again. Pages to be kept in memory are read with a strategy, so as not to evict others.
  */
 static Buffer
 LockPage(PipeannPageLoader *pl, uint32 page, BlockNumber blkno, bool keep)
@@ -271,9 +269,9 @@ LockPage(PipeannPageLoader *pl, uint32 page, BlockNumber blkno, bool keep)
 }
 
 /*
- * The block of a code page, or InvalidBlockNumber if the file lacks it: a crash came before
- * its codes were written, or they are not written yet. A backend that keeps the page has
- * read its state before: a page that was written later has another.
+ * The block of a code page, or InvalidBlockNumber if the file lacks it: a crash came
+ * before its codes were written, or they are not written yet. A backend that keeps
+ * the page has read its state before this, and writing the page changes its state.
  */
 static BlockNumber
 BlockOf(PipeannPageLoader *pl, uint32 page)
@@ -291,9 +289,9 @@ BlockOf(PipeannPageLoader *pl, uint32 page)
 
 /*
  * Read a code page, keep it if there is room, and copy it to buffer[PIPEANN_PAYLOAD], as
- * others may give it up; NULL: only if it can be kept, which is what it returns. A page that
- * was never written has zeroes. One of another generation makes the cache outdated, and the
- * loader stale: no node may be taken for one that does not match.
+ * other backends may drop it. If buffer is NULL read it only if it can be kept; returns
+ * whether it was. A page that was never written has zeroes. One of another generation makes
+ * the cache outdated, and the loader stale: then no node may be rejected.
  */
 static bool
 ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
@@ -332,7 +330,7 @@ ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
 	return kept;
 }
 
-/* Have a page read soon, unless it is kept or in a buffer. */
+/* Prefetch a page, unless it is kept or in a buffer. */
 static inline void
 PrefetchPage(PipeannPageLoader *pl, uint32 page)
 {
@@ -345,7 +343,7 @@ PrefetchPage(PipeannPageLoader *pl, uint32 page)
 
 /* ---------- the loader of a search ---------- */
 
-/* Where a node's code is if its page was read, or is kept; else NULL. */
+/* A node's code if its page is kept or was read; else NULL. */
 static inline const uint8 *
 Find(PipeannPageLoader *pl, uint32 page, uint32 id)
 {
@@ -361,7 +359,7 @@ Find(PipeannPageLoader *pl, uint32 page, uint32 id)
 		(Size) (id - page * PipeannCodesPerPage(l)) * l->pq_bytes;
 }
 
-/* Buffers for n more pages. Those that were read before may be asked for again. */
+/* Make sure that there are buffers for n more pages, by forgetting pages read before if need be. */
 static void
 ReserveBuffers(PipeannPageLoader *pl, uint32 n)
 {
@@ -420,7 +418,7 @@ LoadAttribute(PipeannCodeLoader *loader, uint32 id, uint32 plane)
 /* Pages that are read together. */
 #define READ_TOGETHER 256
 
-/* Read the pages that have codes of these nodes and that Find() does not find. */
+/* Read the pages with codes of these nodes that Find() does not find. */
 static void
 ReadPagesOf(PipeannPageLoader *pl, const uint32 *ids, int n)
 {
@@ -432,7 +430,7 @@ ReadPagesOf(PipeannPageLoader *pl, const uint32 *ids, int n)
 	{
 		uint32		page = ids[i] / per_page;
 
-		/* a buffer is given before the page is read, so that it is asked for once */
+		/* a buffer is assigned before the page is read, so that it is read only once */
 		if (Find(pl, page, ids[i]) != NULL)
 			continue;
 		PipeannIdSetPut(&pl->read, page, pl->nread++);
@@ -458,12 +456,12 @@ GatherCodes(PipeannCodeLoader *loader, const uint32 *ids, int n, const uint8 **c
 	ReserveBuffers(pl, n);
 	for (int i = 0; i < n; i += READ_TOGETHER)
 		ReadPagesOf(pl, ids + i, Min(n - i, READ_TOGETHER));
-	/* one that was kept may have been given up meanwhile */
+	/* a page that was kept may have been dropped meanwhile */
 	for (int i = 0; i < n; i++)
 		codes[i] = LoadCode(loader, ids[i]);
 }
 
-/* The pages that have codes of n nodes, as far as there are such nodes: the first and the end. */
+/* The range of pages with codes of n nodes from first on, as far as these exist. */
 static void
 PagesOf(const PipeannPageLoader *pl, uint32 first, uint32 n, uint32 *page, uint32 *end)
 {
@@ -499,7 +497,7 @@ PrefetchCodes(PipeannCodeLoader *loader, uint32 first, uint32 n)
 		PrefetchPage(pl, page);
 }
 
-/* Set what a loader reads, and forget what it has read. */
+/* Initialise a loader, and forget what it has read. */
 static void
 InitLoader(PipeannPageLoader *pl, Relation index, PipeannAttachment *attachment,
 		   const PipeannMeta *meta)
@@ -533,7 +531,7 @@ InitLoader(PipeannPageLoader *pl, Relation index, PipeannAttachment *attachment,
 	pl->loader.stale = false;
 }
 
-/* Read some of the pages that are missing, from the first one on, if there is room for them. */
+/* Load some of the missing pages, from the first one on, if there is room for them. */
 static void
 FillSome(PipeannPageLoader *pl)
 {
@@ -565,7 +563,7 @@ IsComplete(PipeannAttachment *attachment, const PipeannLayout *l, uint32 ncodes)
 	return true;
 }
 
-/* Give a cache what gets the codes that are not in memory, if there are such. */
+/* Give a cache a loader for the codes that are not in memory, if there are any. */
 void
 PipeannCacheSetLoader(Relation index, PipeannCache *cache, const PipeannMeta *meta)
 {
@@ -592,7 +590,7 @@ PipeannCacheSetLoader(Relation index, PipeannCache *cache, const PipeannMeta *me
 		cache->codes.loader = &pl->loader;
 }
 
-/* Read all codes that there is room for. */
+/* Load all codes for which there is room. */
 void
 PipeannCacheLoadAll(Relation index, PipeannCache *cache, const PipeannMeta *meta)
 {
@@ -626,7 +624,7 @@ CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id, uint32 
 			PipeannCorrupted(index, "has an invalid entry graph");
 }
 
-/* Have the header say that there are no halves if they are not precise. */
+/* Round the centroids; clear `halves` in the header if that is too imprecise. */
 static void
 RoundCentroids(PipeannAttachment *attachment)
 {
@@ -648,7 +646,7 @@ ReadRun(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 		attachment->outdated = true;
 }
 
-/* Read the first entries: their ids, and their codes, which stand far behind. */
+/* Read the first entries: their ids, and their codes, which are far behind. */
 static void
 ReadFirstEntries(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
@@ -670,7 +668,7 @@ ReadFirstEntries(Relation index, PipeannAttachment *attachment, const PipeannMet
 	pfree(buffer);
 }
 
-/* Read what a new root has. Codes come when they are wanted. */
+/* Read the contents of a new root. Codes are loaded when they are needed. */
 void
 PipeannCacheLoad(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
@@ -694,7 +692,7 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment, const PipeannMet
 /* Pages of the entry graph that each scan reads until memory has all of it. */
 #define FILL_ENTRY_PAGES 8
 
-/* A backend has none larger than this (bytes) of its own. */
+/* A backend keeps no larger entry graph (bytes) of its own. */
 #define MOST_OWN_ENTRIES (16 * 1024 * 1024)
 
 /* Get memory for the entry graph. False if there is none. */
@@ -721,8 +719,8 @@ MapEntryGraph(Relation index, PipeannAttachment *attachment, Size size)
 }
 
 /*
- * Read some of the entry graph, or all of it, if there is memory for it. True if it is there;
- * then attachment->entry_graph is set.
+ * Read some of the entry graph, or all of it, if there is memory for it. True
+ * if it is complete; then attachment->entry_graph is set.
  */
 bool
 PipeannCacheReadEntries(Relation index, PipeannAttachment *attachment,
@@ -761,7 +759,7 @@ PipeannCacheReadEntries(Relation index, PipeannAttachment *attachment,
 		pg_atomic_read_u64(&header->entry_bytes) >= size;
 }
 
-/* ---------- what is newer ---------- */
+/* ---------- changes ---------- */
 
 /* Note a change of a page that is not kept. False if it is kept. */
 static bool
@@ -778,7 +776,7 @@ NoteChange(PipeannPageLoader *pl, uint32 page)
 	return true;
 }
 
-/* Read a page that is kept again. */
+/* Read a kept page again. */
 static void
 ReadAgain(PipeannPageLoader *pl, uint32 page)
 {
@@ -797,7 +795,7 @@ ReadAgain(PipeannPageLoader *pl, uint32 page)
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Give up all pages: nobody knows which have changed. */
+/* Drop all pages, as it is not known which have changed. */
 static void
 ForgetPages(PipeannPageLoader *pl)
 {
@@ -821,7 +819,7 @@ ForgetPages(PipeannPageLoader *pl)
 		;
 }
 
-/* The pages that the metapage's ring names, whose numbers are not to be relied on. */
+/* Read the pages named in the metapage's ring again, after checking their numbers. */
 static void
 ReadChanges(PipeannPageLoader *pl, const PipeannMeta *meta, uint64 applied)
 {
@@ -849,8 +847,8 @@ ReadChanges(PipeannPageLoader *pl, const PipeannMeta *meta, uint64 applied)
 }
 
 /*
- * Read what is newer than this cache: pages that are kept and have changed, and the first
- * entries; the entry graph comes again with scans. Alone.
+ * Read what has changed: kept pages that have, and the first entries; scans
+ * reload the entry graph. With the attachment locked.
  */
 void
 PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)

@@ -1,13 +1,12 @@
 /*
  * registry.c
- *		Caches in shared memory: the control struct, which is made if the library was not
- *		preloaded; entries of caches, which are claimed, shared and dropped; who has how
- *		much of the memory.
- *
- * The memory is for those that use it. One that finds no room has those dropped that
- * nobody has used of late, and if it has less than its share, one that has more. What was
- * dropped comes back as searches want it, and as long as anybody finds no room nobody gets
- * more than a share.
+ *		Caches in shared memory: the control struct, which is made if the
+ *		library was not preloaded; entries of caches, which are claimed, shared
+ *		and dropped; how the memory is shared. Memory is for caches in use. A
+ *		cache that finds no room has those dropped that were not used of late,
+ *		and if it has less than its share, one that has more. Dropped caches
+ *		are loaded again as searches need them, and as long as some cache finds
+ *		no room none gets more than its share.
  */
 #include "cache/registry.h"
 
@@ -75,9 +74,9 @@ Attach(PipeannControl *control)
 /*
  * NULL if there is no shared memory.
  *
- * The server keeps some 100 kB in reserve for libraries that are not preloaded.
- * If that is gone, or another version of this library left a struct that
- * differs, roots are backends' own.
+ * The server reserves about 100 kB for libraries that are not preloaded. If
+ * that is used up, or another version of this library left a different struct,
+ * each backend has its own roots.
  */
 PipeannControl *
 PipeannControlGet(void)
@@ -142,7 +141,7 @@ StartUp(void)
 	Attach(control);
 }
 
-/* Have the server make the control block, with an arena, when it starts. */
+/* Request shared memory for the control struct, with an arena, at server start. */
 void
 PipeannControlPreload(void)
 {
@@ -169,7 +168,7 @@ FindAlive(const PipeannLocator *locator)
 	return NULL;
 }
 
-/* Its memory is given back when it has no user any more (Reap()). */
+/* Drop a cache. Its memory is given back when it has no users any more (Reap()). */
 void
 PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation)
 {
@@ -179,7 +178,7 @@ PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation)
 	LWLockRelease(&pipeann_control->lock);
 }
 
-/* Give back a cache's memory; what of it cannot be mapped is lost. */
+/* Give back a cache's memory; parts that cannot be mapped are lost. */
 static void
 GiveBack(PipeannCacheEntry *entry)
 {
@@ -289,8 +288,8 @@ FindOrTake(const PipeannAttachment *attachment)
 }
 
 /*
- * The unused cache that was used longest ago, before a moment; or NULL. Under the lock,
- * exclusive, so that no reference can be taken meanwhile.
+ * The unused cache that was used least recently, and not since `before`; or NULL.
+ * Under the lock, exclusive, so that no reference can be taken meanwhile.
  */
 static PipeannCacheEntry *
 FindUnused(TimestampTz before)
@@ -328,8 +327,8 @@ DropUnused(TimestampTz before)
 }
 
 /*
- * Take a reference to the cache of the attachment's file, or to an entry for it, for which
- * another cache may be dropped. False if there is none.
+ * Take a reference to the cache of the attachment's file, or to a new entry
+ * for it, for which another cache may be dropped. False if no entry is free.
  */
 bool
 PipeannRegistryClaim(PipeannAttachment *attachment)
@@ -348,7 +347,7 @@ PipeannRegistryClaim(PipeannAttachment *attachment)
 	return entry != NULL;
 }
 
-/* The entry of a file's cache that is loaded, or NULL; it may go at any moment. */
+/* The entry of a file's loaded cache, or NULL; it may be dropped at any moment. */
 PipeannCacheEntry *
 PipeannRegistryFind(const PipeannLocator *locator, uint64 build_id)
 {
@@ -384,7 +383,7 @@ PipeannRegistryHold(PipeannAttachment *attachment)
 }
 
 /*
- * Give up the reference that this backend has, if it has one. Once the count is down the
+ * Give up the reference that this backend has, if it has one. After that the
  * entry may become another cache's at any moment.
  */
 void
@@ -409,15 +408,15 @@ PipeannRegistryForget(const PipeannLocator *locator)
 	(void) Reap();
 }
 
-/* ---------- who has how much ---------- */
+/* ---------- shares of the memory ---------- */
 
-/* A cache that was not used for so long (ms) has no share; nor is want remembered longer. */
+/* A cache not used for this time (ms) has no share; want of memory is forgotten after it, too. */
 #define ACTIVE_MS 60000
 
-/* A cache is dropped for others only if it was not used for so long (ms), ... */
+/* A cache is dropped for others only if it was not used for this time (ms), ... */
 #define UNUSED_MS 5000
 
-/* ... or has more than its share: no more often than this (ms), but for a root. */
+/* ... or has more than its share: then no more often than this (ms), except for a root. */
 #define DROP_MS 1000
 
 static TimestampTz
@@ -436,7 +435,7 @@ IsActive(PipeannCacheEntry *entry, TimestampTz since)
 
 /*
  * Pages that each cache in use may have if there are not enough for all: the same for
- * each, but that those that want less leave the rest to others. Under the lock.
+ * each, except that caches that want less leave the rest to others. Under the lock.
  */
 static uint64
 Share(void)
@@ -466,7 +465,7 @@ Share(void)
 	}
 }
 
-/* Whether a cache may take more, while another one that has less finds no room. */
+/* Whether a cache may take more: not beyond its share while another one finds no room. */
 static bool
 MayTake(PipeannCacheEntry *entry, uint64 pages)
 {
@@ -481,7 +480,7 @@ MayTake(PipeannCacheEntry *entry, uint64 pages)
 	return may;
 }
 
-/* The cache other than this one that has most, and more than a share; or NULL. */
+/* The cache other than this one that has the most memory, if more than a share; or NULL. */
 static PipeannCacheEntry *
 FindFattest(const PipeannCacheEntry *but, uint64 share)
 {
@@ -547,9 +546,9 @@ DropGone(void)
 }
 
 /*
- * Make room for pages of a cache: one that nobody has used of late goes, or else, if this
- * one has less than its share, the one that has most. Searches under way keep that one until
- * they end. Whether there is more room now.
+ * Make room for pages of a cache: drop one that was not used of late, or else,
+ * if this one has less than its share, the one that has most, whose memory is
+ * freed when its searches end. Returns whether there is more room now.
  */
 static bool
 MakeRoom(PipeannCacheEntry *entry, uint64 pages)
@@ -580,7 +579,7 @@ MakeRoom(PipeannCacheEntry *entry, uint64 pages)
 	return victim != NULL && Reap();
 }
 
-/* Pages for a cache that this backend uses, in one run, or PIPEANN_NOWHERE. */
+/* Take contiguous pages for a cache that this backend uses, or return PIPEANN_NOWHERE. */
 PipeannArenaPlace
 PipeannRegistryTake(PipeannCacheEntry *entry, uint64 pages)
 {
@@ -596,7 +595,7 @@ PipeannRegistryTake(PipeannCacheEntry *entry, uint64 pages)
 	return place;
 }
 
-/* Give back pages of a cache that this backend uses, which nobody else has seen. */
+/* Give back pages of a cache that this backend uses, which no other backend has seen. */
 void
 PipeannRegistryGive(PipeannCacheEntry *entry, PipeannArenaPlace place, uint64 pages)
 {
@@ -604,7 +603,7 @@ PipeannRegistryGive(PipeannCacheEntry *entry, PipeannArenaPlace place, uint64 pa
 	pg_atomic_fetch_sub_u64(&entry->pages, pages);
 }
 
-/* After pipeann.shared_memory was made smaller: caches that are too large together begin anew. */
+/* After pipeann.shared_memory was made smaller: drop caches until the rest fits. */
 void
 PipeannRegistryShrink(void)
 {
@@ -621,12 +620,12 @@ PipeannRegistryShrink(void)
 	(void) Reap();
 }
 
-/* How often the log says it. */
+/* How often that is logged, at most. */
 #define REPORT_MS 3600000
 
 /*
- * Say that the codes of an index are not all in memory: once an hour, whichever backend it
- * is and whichever index.
+ * Say that the codes of an index are not all in memory: once an hour for all
+ * backends and indexes.
  */
 void
 PipeannReportNoRoom(const char *index)

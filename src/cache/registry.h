@@ -3,13 +3,13 @@
  *		The registry of caches in shared memory, and the attachments of this
  *		backend; private to cache/.
  *
- * The control struct is in the server's shared memory, even if the library is
- * not preloaded. Then it takes from what the server keeps in reserve for that,
- * so it must stay small. It has an entry for each cache in shared memory.
+ * The control struct is in the server's shared memory, even if the library is not
+ * preloaded. Then it uses memory that the server reserves for such libraries, so
+ * it must stay small. It has an entry for each cache in shared memory.
  *
- * Locks, in the order in which they are taken: an entry's (who changes its cache, which may
- * read pages), control->lock (entries), arena->lock. The last two are not held during I/O or
- * while the operating system is asked for memory.
+ * Locks, in the order in which they are taken: an entry's (by a backend that changes
+ * its cache, which may read pages), control->lock (entries), arena->lock. The last
+ * two are not held during I/O or while the operating system is asked for memory.
  */
 #ifndef PIPEANN_REGISTRY_H
 #define PIPEANN_REGISTRY_H
@@ -26,14 +26,14 @@
 /*
  * The shared memory for caches comes from segments: an arena in the server's own shared memory
  * if the library is preloaded, and dynamic ones beyond it, up to pipeann.shared_memory in all.
- * PostgreSQL's free page manager keeps each segment's pages.
+ * PostgreSQL's free page manager manages each segment's pages.
  */
 #define PIPEANN_MAX_SEGMENTS 64
 
 /* Changed under arena->lock. */
 typedef struct PipeannSegment
 {
-	uint64		serial;			/* tells segments with the same number apart; 0: none */
+	uint64		serial;			/* distinguishes segments with the same number; 0: none */
 	dsm_handle	handle;			/* of a dynamic one */
 	uint32		pages;			/* that may be given out */
 	uint32		used;			/* given out */
@@ -68,8 +68,8 @@ PipeannArenaIsPreloaded(const PipeannArena *arena)
 }
 
 /*
- * Set the limit to pipeann.shared_memory. All backends share the value that was read last: one
- * in a long statement has an older setting, by which it would drop the others' caches.
+ * Set the limit to pipeann.shared_memory. All backends share the value that was read last: a
+ * backend in a long statement may have an older setting, by which it would drop the others' caches.
  */
 static inline void
 PipeannArenaSetLimit(PipeannArena *arena, int megabytes)
@@ -83,9 +83,9 @@ PipeannArenaLimit(PipeannArena *arena)
 	return pg_atomic_read_u64(&arena->limit);
 }
 
-#define PIPEANN_CONTROL_LAYOUT 11	/* count up with any change below */
+#define PIPEANN_CONTROL_LAYOUT 11	/* increment with any change below */
 
-/* Caches that there may be; without preloading the server has little memory for them. */
+/* The most caches; without preloading the server has little memory for them. */
 #define PIPEANN_FEW_ENTRIES 128
 #define PIPEANN_MANY_ENTRIES 1024
 
@@ -98,8 +98,8 @@ typedef enum PipeannCacheEntryState
 } PipeannCacheEntryState;
 
 /*
- * A cache in shared memory. generation tells apart the caches that had the same
- * entry. Changed under control->lock, exclusive, but for the atomics. Taking a
+ * A cache in shared memory. generation distinguishes caches that had the same
+ * entry. Changed under control->lock, exclusive, except the atomics. Taking a
  * reference needs the lock, shared; giving it back does not.
  */
 typedef struct PipeannCacheEntry
@@ -113,7 +113,7 @@ typedef struct PipeannCacheEntry
 	bool		loaded;			/* the root is complete */
 	PipeannArenaPlace root;	/* of the PipeannCacheHeader */
 	uint32		root_pages;
-	pg_atomic_uint64 pages;		/* taken, the root's with them */
+	pg_atomic_uint64 pages;		/* taken, including the root's */
 	pg_atomic_uint32 refcount;	/* one for each backend using it */
 	pg_atomic_uint64 last_used; /* TimestampTz */
 } PipeannCacheEntry;
@@ -124,11 +124,11 @@ typedef struct PipeannControl
 	int			tranche_id;
 	LWLock		lock;
 	uint64		generations;
-	pg_atomic_uint64 frees;		/* caches whose memory went */
+	pg_atomic_uint64 frees;		/* caches whose memory was freed */
 	pg_atomic_uint64 refused;	/* TimestampTz: a cache with less than its share
 								 * found no room */
-	pg_atomic_uint64 dropped;	/* TimestampTz: one was dropped for another */
-	pg_atomic_uint64 reported;	/* TimestampTz: that there is no room */
+	pg_atomic_uint64 dropped;	/* TimestampTz: a cache was dropped for another */
+	pg_atomic_uint64 reported;	/* TimestampTz: want of room was logged */
 	PipeannArena arena;
 	PipeannStats stats;
 	uint32		nentries;
@@ -158,13 +158,13 @@ typedef struct PipeannCacheHeader
 	pg_atomic_uint64 kept;		/* code pages in memory */
 	pg_atomic_uint64 entry_graph;	/* place of the entry graph in its form on
 									 * disk, or NOWHERE */
-	pg_atomic_uint64 entry_bytes;	/* of it that were read; used when all were */
+	pg_atomic_uint64 entry_bytes;	/* bytes of it read so far; used when complete */
 	pg_atomic_uint64 row_map;	/* place of the map of rows, or NOWHERE */
 	pg_atomic_uint64 row_map_pages;
-	uint32		stores[2];		/* times that codes which may be read began, and
-								 * ended, to be written over */
-	uint32		ids;			/* that there are chunks[] and pages[] for: a
-								 * multiple of PIPEANN_CHUNK_NODES */
+	uint32		stores[2];		/* times that overwriting codes in use
+								 * began, and ended */
+	uint32		ids;			/* number of ids for which there are chunks[] and
+								 * pages[]: a multiple of PIPEANN_CHUNK_NODES */
 	uint64		chunk_pages;	/* memory of a chunk */
 	uint64		entry_pages;	/* memory of the entry graph */
 	Size		seen;			/* PipeannSeenPages */
@@ -189,13 +189,13 @@ typedef struct PipeannAttachment
 	int			refs;			/* caches in use */
 	bool		listed;			/* in the hash table */
 	bool		referenced;		/* counted in the entry */
-	bool		outdated;		/* the index has got other codes */
+	bool		outdated;		/* the index has been given new codes */
 	PipeannCacheEntry *entry;	/* NULL: this backend's own */
 	uint64		generation;
 	TimestampTz tried;			/* when shared memory was last tried */
 	TimestampTz no_chunk;		/* when there was no memory for codes; or 0 */
-	TimestampTz no_row_map;		/* when there was none for a map of rows; or 0 */
-	PipeannCache model;			/* of what its users see; no part of it moves */
+	TimestampTz no_row_map;		/* when there was no memory for a map of rows; or 0 */
+	PipeannCache model;			/* what its users copy; none of its parts moves */
 	PipeannCacheHeader *header;
 	uint8	  **chunks;			/* NULL: not mapped yet, or not there */
 	uint32		mapped;			/* chunks below this are mapped */
@@ -237,7 +237,7 @@ PipeannChunkPages(const PipeannLayout *l)
 	return PipeannArenaPages(mul_size(PIPEANN_CHUNK_NODES, PipeannCodeBytes(l)));
 }
 
-/* Become the one backend that changes a referenced cache. */
+/* Lock a referenced cache, to change it. */
 static inline void
 PipeannAttachmentLock(PipeannAttachment *attachment)
 {
@@ -263,7 +263,7 @@ extern void PipeannArenaUnmapGone(PipeannArena *arena);
 extern char *PipeannArenaAt(PipeannArena *arena, PipeannArenaPlace place);
 
 /* registry.c */
-extern PipeannControl *pipeann_control; /* NULL: not yet, or not to be had */
+extern PipeannControl *pipeann_control; /* NULL: not yet made, or not available */
 extern PipeannControl *PipeannControlGet(void);
 extern void PipeannControlPreload(void);
 extern bool PipeannRegistryClaim(PipeannAttachment *attachment);
