@@ -1,11 +1,10 @@
 /*
  * hints.h
- *		What backends leave in shared memory for each other's searches: maps of rows,
- *		counters.
- *
- * All of it is hints: without them answers are the same, and slower. They are
- * data structures in memory that their owner gives; the cache of an index has
- * them besides the codes. This room knows pages, and not whose memory it is.
+ *		What backends share in memory to speed up searches: maps of rows; and
+ *		counters. All are hints: without them answers are the same, but slower.
+ *		They are data structures in memory that their owner provides; an
+ *		index's cache has them besides the codes. This room does not know whose
+ *		memory it is.
  */
 #ifndef PIPEANN_HINTS_H
 #define PIPEANN_HINTS_H
@@ -23,8 +22,8 @@
 #define PIPEANN_MAX_STATS 128
 
 /*
- * Cumulative counters of an index. An OID may be another index's later, so they are those
- * of its present file.
+ * Cumulative counters of an index. An OID may be reused for another index, so
+ * they are those of its current file.
  */
 typedef struct PipeannIndexStats
 {
@@ -49,9 +48,8 @@ typedef struct PipeannStats
 } PipeannStats;
 
 /*
- * Maps a row's TID to its node. A map holds
- * the rows that there were when it was made, less those that VACUUM has removed
- * since.
+ * Maps a row's TID to its node. A map has the rows that existed when it was
+ * made, minus those that VACUUM has removed since.
  */
 typedef struct PipeannMappedRow
 {
@@ -59,14 +57,14 @@ typedef struct PipeannMappedRow
 	uint32		id;				/* of the node */
 } PipeannMappedRow;
 
-/* The version of no map, or of one that is being written. */
+/* The version of a map that is being written. */
 #define PIPEANN_NO_ROW_MAP 0
 
 typedef struct PipeannRowMap
 {
 	pg_atomic_uint64 version;	/* count << 32 | removals */
-	uint32		count;			/* of maps that were here */
-	uint32		most_blocks;	/* what there is room for */
+	uint32		count;			/* number of maps written here so far */
+	uint32		most_blocks;	/* blocks for which there is room */
 	uint32		most_places;
 	uint32		blocks;			/* of the table */
 	uint64		nodes;			/* of the index, when it was made */
@@ -83,7 +81,7 @@ typedef struct PipeannRowMapPlan
 	uint64		nodes;			/* of the index */
 	uint32		removals;		/* of the metapage */
 	uint32		blocks;			/* of the table */
-	uint32		places;			/* that the rows of these blocks need */
+	uint32		places;			/* places that the rows of these blocks need */
 	uint32	   *starts;			/* [blocks + 1], the places of each block */
 	Size		size;			/* of the map */
 } PipeannRowMapPlan;
@@ -101,7 +99,7 @@ PipeannRowMapHasRoom(const PipeannRowMap *map, const PipeannRowMapPlan *plan)
 		map->most_places >= plan->places;
 }
 
-/* From now on nobody reads the map, until it is published. */
+/* Close the map to readers until it is published. */
 static inline void
 PipeannRowMapClose(PipeannRowMap *map)
 {

@@ -2,14 +2,14 @@
  * row_map.c
  *		Maps of rows: from a TID to its node.
  *
- * src/README tells when what a map says is true, and who may read it while it is
- * written.
+ * src/README explains when a map is valid, and how it is read while it is
+ * being written.
  */
 #include "hints/hints.h"
 
 #include "miscadmin.h"
 
-/* Rows for which new memory has room besides those there are. */
+/* New memory has room for 1 / SPARE_PART more rows than there are. */
 #define SPARE_PART 4
 
 static uint32 *
@@ -18,7 +18,7 @@ Places(const PipeannRowMap *map)
 	return (uint32 *) map->starts + map->most_blocks + 1;
 }
 
-/* While a map is being written it may say anything. */
+/* The node at a TID's place. While a map is being written this may be anything. */
 static uint32
 NodeAt(const PipeannRowMap *map, const ItemPointerData *tid)
 {
@@ -42,10 +42,9 @@ WithSpare(uint32 n)
 }
 
 /*
- * Sets blocks, places, starts, palloc'd, and size: the memory of a map like this and of
- * somewhat larger ones. False if the rows are too many.
- *
- * The places of each block: as many as its last row needs.
+ * Sets blocks, places, starts, palloc'd, and size: the memory of a map like
+ * this and of somewhat larger ones. False if there are too many rows. A block
+ * gets as many places as its last row needs.
  */
 bool
 PipeannRowMapMakePlan(PipeannRowMapPlan *plan)
@@ -85,8 +84,8 @@ PipeannRowMapMakePlan(PipeannRowMapPlan *plan)
 }
 
 /*
- * Write a map, while nobody else changes it: in the place of another one that has room,
- * or in new memory.
+ * Write a map, over another one that has room or in new memory, while no other
+ * backend changes it.
  */
 void
 PipeannRowMapWrite(PipeannRowMap *map, const PipeannRowMapPlan *plan,
@@ -118,10 +117,7 @@ PipeannRowMapWrite(PipeannRowMap *map, const PipeannRowMapPlan *plan,
 	PipeannRowMapPublish(map, plan->removals);
 }
 
-/*
- * Take rows that VACUUM has removed out of a map that is closed; returns how many there
- * were.
- */
+/* Remove rows that VACUUM has removed from a closed map; returns how many there were. */
 uint64
 PipeannRowMapTakeOut(PipeannRowMap *map, IndexBulkDeleteCallback is_dead,
 					 void *arg)
@@ -149,9 +145,9 @@ PipeannRowMapTakeOut(PipeannRowMap *map, IndexBulkDeleteCallback is_dead,
 }
 
 /*
- * Sets ids[i] to the node of the row at tids[i], PIPEANN_INVALID_ID where it is not
- * known. False if there is no map of a metapage with these `removals`; map may be NULL.
- * *nodes is the number of nodes when it was made.
+ * Sets ids[i] to the node of the row at tids[i], or to PIPEANN_INVALID_ID if
+ * it is not known. False if there is no map of a metapage with these
+ * `removals`; map may be NULL. *nodes is the number of nodes when it was made.
  */
 bool
 PipeannRowMapFind(const PipeannRowMap *map, uint32 removals,

@@ -27,8 +27,8 @@ IsOf(const PipeannStatsSlot *slot, Oid relid)
 }
 
 /*
- * The slot of an index of this database, or else the one to take for it: a free one,
- * which was never used, or the one that was used longest ago.
+ * The slot of an index of this database, or else the one to take for it: a
+ * free one, or the least recently used one.
  */
 static PipeannStatsSlot *
 FindSlot(PipeannStats *stats, Oid relid)
