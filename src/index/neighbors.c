@@ -67,10 +67,10 @@ PipeannEmbed(const PipeannIndexView *view, const float *x, float aux, void *out)
 }
 
 /*
- * Embed a node's vector from a copy of its slot (of a long sparse one that is enough);
- * as_stored: rotated where the storage is quantised, which leaves the distances of such vectors
- * from each other. x[layout's dim] is work space. No page may be locked, as an out-of-line
- * vector is read from its chain.
+ * Embed a node's vector from a copy of its slot (for a long sparse one, too); as_stored:
+ * left rotated if the storage is quantised, which does not change distances between such
+ * vectors. x[layout's dim] is work space. No page may be locked, as an out-of-line vector is
+ * read from its chain.
  */
 void
 PipeannEmbedSlot(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,

@@ -238,8 +238,8 @@ typedef struct LinkSet
 	char	   *lists;			/* [ncandidates] slots with their lists, as the search
 								 * saw them */
 	PipeannIdSet numbers;		/* in the set, by id, while edges are made */
-	int			needed;			/* ids at the front of the pruned list that
-								 * pruning kept; the others fill it up */
+	int			needed;			/* ids at the front of the list that pruning
+								 * kept; the others only fill it */
 	uint32		roomy_page;		/* page of the nearest candidate whose page has
 								 * a free slot, or INVALID_ID */
 	float	   *x;				/* work space, one vector */
@@ -262,7 +262,7 @@ EfConstruction(const PipeannIndexView *view)
 			   view->meta.layout.max_degree);
 }
 
-/* Whether vectors are wide: those that are quantised. Of these pages have few. */
+/* Whether vectors are wide, that is quantised: few fit on a page. */
 static bool
 IsWide(const PipeannLayout *l)
 {
@@ -1012,8 +1012,8 @@ HasOwnCode(InsertState *state, uint32 id)
 }
 
 /*
- * Join the node of the row's vector, if that was found and is live. If the node's own insert
- * did not come to its end, link and encode it.
+ * Join the node with the row's vector, if one was found and is live. If the
+ * node's own insert did not come to its end, link and encode it.
  */
 static bool
 JoinEqual(InsertState *state)
