@@ -22,7 +22,7 @@
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
-#include "plan/rewrite.h"
+#include "plan/plan.h"
 #include "scan/scan.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"

@@ -28,7 +28,7 @@
 #include "nodes/tidbitmap.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
-#include "plan/rewrite.h"
+#include "plan/plan.h"
 #include "scan/scan.h"
 #include "utils/float.h"
 #include "utils/memutils.h"

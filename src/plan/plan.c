@@ -36,7 +36,6 @@
 #include "parser/parse_coerce.h"
 #include "parser/parsetree.h"
 #include "plan/plan.h"
-#include "plan/rewrite.h"
 #include "scan/scan.h"
 #include "tcop/pquery.h"
 #include "utils/catcache.h"
@@ -597,6 +596,8 @@ LimitMerge(PlannedStmt *stmt, Limit *limit)
 	const MergeAppend *merge;
 	CustomScan *node;
 
+	if (limit->limitCount == NULL || limit->limitOption != LIMIT_OPTION_COUNT)
+		return;
 	if (IsA(*place, Result) && (*place)->lefttree != NULL &&
 		(*place)->qual == NIL && ((Result *) *place)->resconstantqual == NULL)
 		place = &(*place)->lefttree;

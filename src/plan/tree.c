@@ -10,7 +10,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "plan/rewrite.h"
+#include "plan/plan.h"
 
 typedef struct Kind
 {

@@ -17,7 +17,6 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "plan/plan.h"
-#include "plan/rewrite.h"
 #include "utils/memutils.h"
 #include "utils/selfuncs.h"
 

@@ -34,16 +34,10 @@ extern bool PipeannAskOwn(const PipeannIndexView *view, int i, int n, uint64 ran
 extern void PipeannAnswerExactly(PipeannIndexView *view, PipeannAsked *asked,
 								 int n);
 
-/* found.c */
+/* curve.c */
 extern PipeannSearchParams PipeannParamsOf(int list, bool strict);
-extern void PipeannBeginAsked(PipeannIndexView *view, PipeannPageSource *source,
-							  PipeannSearch *search, const PipeannSearchParams *params,
-							  const PipeannAsked *asked);
 extern int	PipeannFoundByScan(PipeannIndexView *view, const PipeannSearchParams *params,
 							   const PipeannAsked *asked);
-extern int	PipeannFoundBy(const PipeannSearch *search, const PipeannAsked *asked, int k);
-
-/* curve.c */
 extern void PipeannCurveCalibrate(PipeannIndexView *view, PipeannAsked *asked, int n, int k);
 extern void PipeannCurveOfOwn(PipeannTeam *team, Relation index);
 extern bool PipeannCurveIsStale(const PipeannMeta *meta);
