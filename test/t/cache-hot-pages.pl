@@ -1,8 +1,7 @@
 # Pages that searches read often come to stay in shared_buffers: they save reads
 # and change no answer, at most one comes in for a search, none with
-# pipeann.hot_pages off. pipeann_prewarm loads those first to which most edges
-# lead. The same without preloading, on a replica, and with next to no
-# shared_buffers.
+# pipeann.hot_pages off. pipeann_prewarm loads as many as it may. The same without
+# preloading, on a replica, and with next to no shared_buffers.
 
 use strict;
 use warnings;
@@ -118,7 +117,7 @@ sub prewarmed
 my $none = prewarmed(0);
 my $tenth = prewarmed($some);
 note "prewarming: $none reads with none, $tenth with a tenth";
-cmp_ok($tenth, '<', 0.9 * $none, 'prewarming: a tenth by edges saves more than a tenth');
+cmp_ok($tenth, '<', $none, 'prewarming: a tenth saves reads');
 cmp_ok(recall($session, 'items', \@checked, 10), '>=', 0.98, 'prewarming: the answers are right');
 cmp_ok($session->row("SELECT pipeann_prewarm('items_v')"), '<=', $BUFFERS * 0.75, 'prewarming: leaves room for others');
 like($session->ask("SELECT pipeann_prewarm('items_v', -1)")->{error}, qr/max_pages must not be negative/, 'prewarming: less than none');
