@@ -10,51 +10,7 @@ CREATE ACCESS METHOD pipeann TYPE INDEX HANDLER @extschema@.pipeannhandler;
 COMMENT ON ACCESS METHOD pipeann IS
 	'approximate nearest-neighbour search: codes in memory, graph and vectors on disk';
 
--- Support functions of the operator classes: which metric it is.
-
-CREATE FUNCTION @extschema@.pipeann_metric_l2()
-	RETURNS pg_catalog.int4
-	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
-CREATE FUNCTION @extschema@.pipeann_metric_ip()
-	RETURNS pg_catalog.int4
-	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
-CREATE FUNCTION @extschema@.pipeann_metric_cosine()
-	RETURNS pg_catalog.int4
-	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
-CREATE FUNCTION @extschema@.pipeann_metric_l1()
-	RETURNS pg_catalog.int4
-	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
-CREATE FUNCTION @extschema@.pipeann_metric_hamming()
-	RETURNS pg_catalog.int4
-	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
-CREATE FUNCTION @extschema@.pipeann_metric_jaccard()
-	RETURNS pg_catalog.int4
-	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
--- And which type it is for, where that is not vector.
-
-CREATE FUNCTION @extschema@.pipeann_type_halfvec()
-	RETURNS pg_catalog.int4
-	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
-CREATE FUNCTION @extschema@.pipeann_type_bit()
-	RETURNS pg_catalog.int4
-	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
-CREATE FUNCTION @extschema@.pipeann_type_sparsevec()
-	RETURNS pg_catalog.int4
-	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
-CREATE FUNCTION @extschema@.pipeann_type_sparsevec_l1()
-	RETURNS pg_catalog.int4
-	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
--- And that of filter columns: their options.
+-- Options of filter columns.
 
 CREATE FUNCTION @extschema@.pipeann_column_options(pg_catalog.internal)
 	RETURNS pg_catalog.void
@@ -80,35 +36,30 @@ BEGIN
 			'.', type_name);
 		CONTINUE WHEN pg_catalog.to_regtype(type) IS NULL;
 		FOREACH class SLICE 1 IN ARRAY ARRAY[
-			['l2', '<->', 'Euclidean distance'],
-			['ip', '<#>', 'negative inner product'],
-			['cosine', '<=>', 'cosine distance'],
-			['l1', '<+>', 'Manhattan distance'],
-			['hamming', '<~>', 'Hamming distance'],
-			['jaccard', '<%>', 'Jaccard distance']]
+			['l2', '<->', 'Euclidean distance', '1'],
+			['ip', '<#>', 'negative inner product', '2'],
+			['cosine', '<=>', 'cosine distance', '3'],
+			['l1', '<+>', 'Manhattan distance', '4'],
+			['hamming', '<~>', 'Hamming distance', '5'],
+			['jaccard', '<%>', 'Jaccard distance', '6']]
 		LOOP
 			CONTINUE WHEN pg_catalog.to_regoperator(
 				pg_catalog.format('%s.%s(%s,%s)', vector_schema, class[2], type, type)) IS NULL;
 			EXECUTE pg_catalog.format($class$
 				CREATE OPERATOR CLASS @extschema@.%1$s_%2$s_ops
 					FOR TYPE %3$s USING pipeann AS
-					OPERATOR 1 %4$s.%5$s (%3$s, %3$s)
-						FOR ORDER BY pg_catalog.float_ops,
-					FUNCTION 1 @extschema@.pipeann_metric_%2$s()%6$s;
+					OPERATOR %6$s %4$s.%5$s (%3$s, %3$s)
+						FOR ORDER BY pg_catalog.float_ops;
 				COMMENT ON OPERATOR CLASS @extschema@.%1$s_%2$s_ops USING pipeann IS %7$L$class$,
-				type_name, class[1], type, vector_schema, class[2],
-				CASE WHEN type_name OPERATOR(pg_catalog.<>) 'vector' THEN
-					pg_catalog.format(', FUNCTION 3 @extschema@.pipeann_type_%s()',
-						pg_catalog.concat(type_name, CASE WHEN type_name OPERATOR(pg_catalog.=) 'sparsevec'
-							AND class[1] OPERATOR(pg_catalog.=) 'l1' THEN '_l1' END)) END,
+				type_name, class[1], type, vector_schema, class[2], class[4],
 				pg_catalog.concat(class[3], ', ', class[2]));
 		END LOOP;
 	END LOOP;
 END
 $do$;
 
--- Conditions on other key columns: operators 2 to 6 are <, <=, =, >=, >, and
--- 7 and 8 those of arrays.
+-- Conditions on other key columns: operators 7 to 11 are <, <=, =, >=, >, and
+-- 12 and 13 those of arrays.
 DO $do$
 DECLARE
 	family pg_catalog.text;
@@ -132,9 +83,9 @@ BEGIN
 			EXECUTE pg_catalog.format($class$
 				CREATE OPERATOR CLASS @extschema@.%1$s
 					DEFAULT FOR TYPE pg_catalog.%2$s USING pipeann FAMILY @extschema@.%3$s AS
-					OPERATOR 2 pg_catalog.<, OPERATOR 3 pg_catalog.<=, OPERATOR 4 pg_catalog.=,
-					OPERATOR 5 pg_catalog.>=, OPERATOR 6 pg_catalog.>,
-					FUNCTION 2 @extschema@.pipeann_column_options(pg_catalog.internal);
+					OPERATOR 7 pg_catalog.<, OPERATOR 8 pg_catalog.<=, OPERATOR 9 pg_catalog.=,
+					OPERATOR 10 pg_catalog.>=, OPERATOR 11 pg_catalog.>,
+					FUNCTION 1 @extschema@.pipeann_column_options(pg_catalog.internal);
 				COMMENT ON OPERATOR CLASS @extschema@.%1$s USING pipeann IS
 					'conditions on a column besides the vector: =, <, <=, >=, >'$class$,
 				CASE type WHEN 'anyenum' THEN 'enum_ops' ELSE type OPERATOR(pg_catalog.||) '_ops' END, type, family);
@@ -146,11 +97,11 @@ BEGIN
 				IF type OPERATOR(pg_catalog.<>) other THEN
 					EXECUTE pg_catalog.format($operators$
 						ALTER OPERATOR FAMILY @extschema@.%3$s USING pipeann ADD
-							OPERATOR 2 pg_catalog.< (pg_catalog.%1$s, pg_catalog.%2$s),
-							OPERATOR 3 pg_catalog.<= (pg_catalog.%1$s, pg_catalog.%2$s),
-							OPERATOR 4 pg_catalog.= (pg_catalog.%1$s, pg_catalog.%2$s),
-							OPERATOR 5 pg_catalog.>= (pg_catalog.%1$s, pg_catalog.%2$s),
-							OPERATOR 6 pg_catalog.> (pg_catalog.%1$s, pg_catalog.%2$s)$operators$,
+							OPERATOR 7 pg_catalog.< (pg_catalog.%1$s, pg_catalog.%2$s),
+							OPERATOR 8 pg_catalog.<= (pg_catalog.%1$s, pg_catalog.%2$s),
+							OPERATOR 9 pg_catalog.= (pg_catalog.%1$s, pg_catalog.%2$s),
+							OPERATOR 10 pg_catalog.>= (pg_catalog.%1$s, pg_catalog.%2$s),
+							OPERATOR 11 pg_catalog.> (pg_catalog.%1$s, pg_catalog.%2$s)$operators$,
 						type, other, family);
 				END IF;
 			END LOOP;
@@ -159,8 +110,8 @@ BEGIN
 
 	CREATE OPERATOR CLASS @extschema@.array_ops
 		DEFAULT FOR TYPE pg_catalog.anyarray USING pipeann AS
-		OPERATOR 7 pg_catalog.&&, OPERATOR 8 pg_catalog.@>,
-		FUNCTION 2 @extschema@.pipeann_column_options(pg_catalog.internal);
+		OPERATOR 12 pg_catalog.&&, OPERATOR 13 pg_catalog.@>,
+		FUNCTION 1 @extschema@.pipeann_column_options(pg_catalog.internal);
 	COMMENT ON OPERATOR CLASS @extschema@.array_ops USING pipeann IS
 		'conditions on a column of arrays besides the vector: &&, @>';
 END
@@ -286,7 +237,7 @@ CREATE FUNCTION @extschema@.pipeann_prewarm(
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
 
 COMMENT ON FUNCTION @extschema@.pipeann_prewarm(pg_catalog.regclass, pg_catalog.int8) IS
-	'load a pipeann index''s codes into memory and its graph into shared_buffers, at most max_pages pages or three quarters of shared_buffers: if not all fit, those that searches read most, or else those to which most edges lead; returns the number of blocks read';
+	'load a pipeann index''s codes into memory and its graph into shared_buffers, at most max_pages pages or three quarters of shared_buffers; returns the number of blocks read';
 
 CREATE FUNCTION @extschema@.pipeann_index_part(
 	index pg_catalog.regclass,

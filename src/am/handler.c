@@ -262,13 +262,11 @@ ValidateProc(const char *opfamily, Form_pg_amproc proc)
 		return Reject(opfamily,
 					  psprintf("support function %s with different left and right input types",
 							   name));
-	if (proc->amprocnum < 1 || proc->amprocnum > PIPEANN_NUM_PROCS)
+	if (proc->amprocnum != PIPEANN_OPTIONS_PROC)
 		return Reject(opfamily,
 					  psprintf("function %s with invalid support number %d",
 							   name, proc->amprocnum));
-	if (proc->amprocnum == PIPEANN_OPTIONS_PROC ?
-		!check_amoptsproc_signature(proc->amproc) :
-		!check_amproc_signature(proc->amproc, INT4OID, true, 0, 0))
+	if (!check_amoptsproc_signature(proc->amproc))
 		return Reject(opfamily,
 					  psprintf("function %s with wrong signature for support number %d",
 							   name, proc->amprocnum));
@@ -279,7 +277,7 @@ ValidateProc(const char *opfamily, Form_pg_amproc proc)
 static bool
 ValidateOperator(const char *opfamily, Form_pg_amop oper)
 {
-	bool		is_distance = oper->amopstrategy == PIPEANN_DISTANCE_STRATEGY;
+	bool		is_distance = oper->amopstrategy < PIPEANN_LESS_STRATEGY;
 	const char *name = format_operator(oper->amopopr);
 
 	if (oper->amopstrategy < 1 || oper->amopstrategy > PIPEANN_NUM_STRATEGIES)
@@ -319,35 +317,26 @@ ValidateMembers(Oid opfamily, const char *name)
 	return result;
 }
 
-/* Whether the family has any operator of this kind for the type alone. */
-static bool
-HasOperator(Oid opfamily, Oid intype, bool distance)
-{
-	for (int i = 1; i <= PIPEANN_NUM_STRATEGIES; i++)
-		if ((i == PIPEANN_DISTANCE_STRATEGY) == distance &&
-			OidIsValid(get_opfamily_member(opfamily, intype, intype, i)))
-			return true;
-	return false;
-}
-
 /*
- * An operator class of a vector needs its own metric function and distance
- * operator; another one has conditions, and no metric.
+ * An operator class of a vector needs its own distance, which tells its metric; another
+ * one has conditions, and no metric.
  */
 static bool
 ValidateComplete(Oid opfamily, Oid intype, const char *opclass)
 {
-	bool		is_vector =
-		OidIsValid(get_opfamily_proc(opfamily, intype, intype,
-									 PIPEANN_METRIC_PROC));
+	int			distances = 0;
+	int			conditions = 0;
 
-	if (HasOperator(opfamily, intype, is_vector) &&
-		!HasOperator(opfamily, intype, !is_vector))
+	for (int i = 1; i <= PIPEANN_NUM_STRATEGIES; i++)
+		*(i < PIPEANN_LESS_STRATEGY ? &distances : &conditions) +=
+			OidIsValid(get_opfamily_member(opfamily, intype, intype, i));
+	if (PipeannTypeOf(intype) == PIPEANN_NUM_TYPES ? distances == 0 && conditions > 0 :
+		distances == 1 && conditions == 0)
 		return true;
 	ereport(INFO,
 			(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-			 errmsg("operator class \"%s\" of access method %s is missing its support function or its operator",
-					opclass, "pipeann")));
+			 errmsg("operator class \"%s\" of access method %s has %d distances and %d conditions",
+					opclass, "pipeann", distances, conditions)));
 	return false;
 }
 
@@ -540,21 +529,17 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 {
 	const RelOptInfo *table = path->indexinfo->rel;
 	Estimate	e = {.conditions = list_length(path->indexclauses)};
-	int			column = linitial_int(path->indexorderbycols);
+	PipeannType type = PipeannTypeOf(path->indexinfo->opcintype[linitial_int(path->indexorderbycols)]);
 	double		table_page_cost;
-	Oid			type_proc;
 
 	get_tablespace_page_costs(path->indexinfo->reltablespace, &e.page_cost,
 							  NULL);
 	get_tablespace_page_costs(table->reltablespace, &table_page_cost, NULL);
-	type_proc = get_opfamily_proc(path->indexinfo->opfamily[column],
-								  path->indexinfo->opcintype[column],
-								  path->indexinfo->opcintype[column], PIPEANN_TYPE_PROC);
 	e.rows = Max(path->indexinfo->tuples, 1);
 	e.matching = Max(e.rows * selectivity, 1);
 	e.reached = Max(e.matching * PipeannShareReached(root, path), 1);
 	e.returned = Min(Max(table->rows, 1), e.reached);
-	e.sparse = PipeannIsOfSparse(PipeannTypeByProc(type_proc));
+	e.sparse = type != PIPEANN_NUM_TYPES && PipeannIsOfSparse(type);
 	e.wanted = PipeannWantedRows(root, e.returned);
 	AskIndex(path->indexinfo, &e);
 	e.row_cost = TableCost(root, path, e.reached, table_page_cost);
@@ -631,16 +616,6 @@ PG_MODULE_MAGIC;
 PGDLLEXPORT void _PG_init(void);
 
 PG_FUNCTION_INFO_V1(pipeannhandler);
-PG_FUNCTION_INFO_V1(pipeann_metric_l2);
-PG_FUNCTION_INFO_V1(pipeann_metric_ip);
-PG_FUNCTION_INFO_V1(pipeann_metric_cosine);
-PG_FUNCTION_INFO_V1(pipeann_metric_l1);
-PG_FUNCTION_INFO_V1(pipeann_metric_hamming);
-PG_FUNCTION_INFO_V1(pipeann_metric_jaccard);
-PG_FUNCTION_INFO_V1(pipeann_type_halfvec);
-PG_FUNCTION_INFO_V1(pipeann_type_bit);
-PG_FUNCTION_INFO_V1(pipeann_type_sparsevec);
-PG_FUNCTION_INFO_V1(pipeann_type_sparsevec_l1);
 
 void
 _PG_init(void)
@@ -692,68 +667,6 @@ _PG_init(void)
 	MarkGUCPrefixReserved("pipeann");
 }
 
-/* Support functions of the operator classes: they return the metric. */
-Datum
-pipeann_metric_l2(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(PIPEANN_L2);
-}
-
-Datum
-pipeann_metric_ip(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(PIPEANN_IP);
-}
-
-Datum
-pipeann_metric_cosine(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(PIPEANN_COSINE);
-}
-
-Datum
-pipeann_metric_l1(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(PIPEANN_L1);
-}
-
-Datum
-pipeann_metric_hamming(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(PIPEANN_HAMMING);
-}
-
-Datum
-pipeann_metric_jaccard(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(PIPEANN_JACCARD);
-}
-
-/* And the type, where it is not vector. */
-Datum
-pipeann_type_halfvec(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(PIPEANN_HALFVEC);
-}
-
-Datum
-pipeann_type_bit(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(PIPEANN_BIT);
-}
-
-Datum
-pipeann_type_sparsevec(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(PIPEANN_SPARSEVEC);
-}
-
-Datum
-pipeann_type_sparsevec_l1(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(PIPEANN_SPARSEVEC_L1);
-}
-
 static char *
 pipeannbuildphasename(int64 phase)
 {
@@ -797,7 +710,7 @@ pipeannhandler(PG_FUNCTION_ARGS)
 
 	/* all that is not named is false, or none */
 	amroutine->amstrategies = PIPEANN_NUM_STRATEGIES;
-	amroutine->amsupport = PIPEANN_NUM_PROCS;
+	amroutine->amsupport = PIPEANN_OPTIONS_PROC;
 	amroutine->amoptsprocnum = PIPEANN_OPTIONS_PROC;
 	amroutine->amcanorderbyop = true;
 	amroutine->amcanmulticol = true;

@@ -58,7 +58,7 @@ CheckColumns(Relation index)
 	int			n = IndexRelationGetNumberOfKeyAttributes(index);
 
 	for (int i = PipeannVectorPosition(index) + 1; i < n; i++)
-		if (OidIsValid(index_getprocid(index, i + 1, PIPEANN_METRIC_PROC)))
+		if (PipeannTypeOf(index->rd_opcintype[i]) != PIPEANN_NUM_TYPES)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("pipeann index \"%s\" has more than one vector among its key columns",

@@ -19,24 +19,8 @@
  * The columns of an index: one vector, filter columns, included columns.
  *
  * Filter columns are key columns, and may come before and after the vector,
- * which is distinguished by its operator class having a metric.
+ * which is distinguished by the type that its operator class is for.
  */
-
-/* The position of the vector among an index's columns. */
-int
-PipeannVectorPosition(Relation index)
-{
-	int			n = IndexRelationGetNumberOfKeyAttributes(index);
-
-	for (int i = 0; i < n; i++)
-		if (OidIsValid(index_getprocid(index, i + 1, PIPEANN_METRIC_PROC)))
-			return i;
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("pipeann index \"%s\" needs a vector among its key columns",
-					RelationGetRelationName(index)),
-			 errhint("Name the vector's operator class, as in (embedding vector_l2_ops, tenant_id).")));
-}
 
 PipeannColumns
 PipeannIndexColumns(Relation index)

@@ -88,7 +88,6 @@ extern uint32 PipeannHashOf(PipeannStorage storage, const float *x, int dim);
 
 /* columns.c */
 extern PipeannColumns PipeannIndexColumns(Relation index);
-extern int	PipeannVectorPosition(Relation index);
 extern void PipeannWithoutVector(const PipeannColumns *columns,
 								 const Datum *all, const bool *all_null,
 								 Datum *values, bool *isnull);

@@ -38,7 +38,8 @@ typedef struct PipeannValue
 extern const PipeannTypeInfo PipeannTypes[PIPEANN_NUM_TYPES];
 
 /* vector.c */
-extern PipeannType PipeannTypeByProc(Oid proc);
+extern PipeannType PipeannTypeOf(Oid type);
+extern int	PipeannVectorPosition(Relation index);
 extern PipeannType PipeannIndexType(Relation index);
 extern int	PipeannTypmodDimensions(PipeannType type, int32 typmod);
 extern const float *PipeannDatumElements(PipeannType type, Datum value,
@@ -81,28 +82,22 @@ PipeannValueBytes(PipeannType type, int dim)
 
 /* ---------- options, and support functions and strategies ---------- */
 
-/*
- * Support functions of operator classes: those of vectors return their PipeannMetric
- * and PipeannType (without one it is vector); others have options of a column.
- */
-#define PIPEANN_METRIC_PROC 1
-#define PIPEANN_OPTIONS_PROC 2
-#define PIPEANN_TYPE_PROC 3
-#define PIPEANN_NUM_PROCS 3
+/* The only support function of operator classes: options of a column for conditions. */
+#define PIPEANN_OPTIONS_PROC 1
 
 /*
- * Strategies of operators: the distance of a vector column, and the conditions of
- * the other key columns. In catalogs: never renumber.
+ * Strategies of operators: the distance of a vector column is its PipeannMetric, from
+ * PIPEANN_L2 to PIPEANN_JACCARD; then come the conditions of the other key columns. In
+ * catalogs: never renumber.
  */
-#define PIPEANN_DISTANCE_STRATEGY 1
-#define PIPEANN_LESS_STRATEGY 2
-#define PIPEANN_LESS_EQUAL_STRATEGY 3
-#define PIPEANN_EQUAL_STRATEGY 4
-#define PIPEANN_GREATER_EQUAL_STRATEGY 5
-#define PIPEANN_GREATER_STRATEGY 6
-#define PIPEANN_OVERLAPS_STRATEGY 7
-#define PIPEANN_CONTAINS_STRATEGY 8
-#define PIPEANN_NUM_STRATEGIES 8
+#define PIPEANN_LESS_STRATEGY 7
+#define PIPEANN_LESS_EQUAL_STRATEGY 8
+#define PIPEANN_EQUAL_STRATEGY 9
+#define PIPEANN_GREATER_EQUAL_STRATEGY 10
+#define PIPEANN_GREATER_STRATEGY 11
+#define PIPEANN_OVERLAPS_STRATEGY 12
+#define PIPEANN_CONTAINS_STRATEGY 13
+#define PIPEANN_NUM_STRATEGIES 13
 
 /* Key columns besides the vector. */
 #define PIPEANN_MAX_FILTER_COLUMNS PIPEANN_MOST_CODED

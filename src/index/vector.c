@@ -8,11 +8,15 @@
 #include <float.h>
 #include <math.h>
 
+#include "access/htup_details.h"
+#include "access/transam.h"
 #include "base/metric.h"
-#include "index/index.h"
-#include "fmgr.h"
+#include "catalog/pg_type.h"
 #include "distance/sparse.h"
+#include "index/index.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
@@ -37,19 +41,46 @@ typedef struct SparseValue
 	int32		indices[FLEXIBLE_ARRAY_MEMBER];
 } SparseValue;
 
-/* The type by an operator class's support function for it, which may be none. */
+/* The type of vectors that an operator class for a type is for; PIPEANN_NUM_TYPES: of none. */
 PipeannType
-PipeannTypeByProc(Oid proc)
+PipeannTypeOf(Oid oid)
 {
-	int			type = !OidIsValid(proc) ? PIPEANN_VECTOR :
-		DatumGetInt32(OidFunctionCall0Coll(proc, InvalidOid));
+	PipeannType type = PIPEANN_VECTOR;
+	HeapTuple	tuple = oid != BITOID && oid < FirstNormalObjectId ? NULL :
+		SearchSysCache1(TYPEOID, ObjectIdGetDatum(oid));
 
-	if (type < 0 || type >= PIPEANN_NUM_TYPES)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("operator class of a pipeann index has an unknown type %d",
-						type)));
-	return (PipeannType) type;
+	if (!HeapTupleIsValid(tuple))
+		return PIPEANN_NUM_TYPES;
+	while (type < PIPEANN_NUM_TYPES &&
+		   strcmp(NameStr(((Form_pg_type) GETSTRUCT(tuple))->typname), PipeannTypes[type].name) != 0)
+		type++;
+	ReleaseSysCache(tuple);
+	return type;
+}
+
+/* The position of the vector among an index's columns. */
+int
+PipeannVectorPosition(Relation index)
+{
+	int			n = IndexRelationGetNumberOfKeyAttributes(index);
+
+	for (int i = 0; i < n; i++)
+		if (PipeannTypeOf(index->rd_opcintype[i]) != PIPEANN_NUM_TYPES)
+			return i;
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("pipeann index \"%s\" needs a vector among its key columns",
+					RelationGetRelationName(index)),
+			 errhint("Name the vector's operator class, as in (embedding vector_l2_ops, tenant_id).")));
+}
+
+/* Whether an operator class has a metric's distance. */
+static bool
+HasMetric(Relation index, int position, PipeannMetric metric)
+{
+	Oid			type = index->rd_opcintype[position];
+
+	return OidIsValid(get_opfamily_member(index->rd_opfamily[position], type, type, metric));
 }
 
 /*
@@ -62,12 +93,11 @@ PipeannType
 PipeannIndexType(Relation index)
 {
 	int			position = PipeannVectorPosition(index);
-	PipeannType type = PipeannTypeByProc(index_getprocid(index, position + 1,
-														 PIPEANN_TYPE_PROC));
+	PipeannType type = PipeannTypeOf(index->rd_opcintype[position]);
 
-	return type == PIPEANN_SPARSEVEC_L1 &&
-		TupleDescAttr(RelationGetDescr(index), position)->atttypmod <= FEW_DIMENSIONS ?
-		PIPEANN_SPARSEVEC : type;
+	return type == PIPEANN_SPARSEVEC && HasMetric(index, position, PIPEANN_L1) &&
+		TupleDescAttr(RelationGetDescr(index), position)->atttypmod > FEW_DIMENSIONS ?
+		PIPEANN_SPARSEVEC_L1 : type;
 }
 
 /* Dimensions by a column's type modifier. Errors if it declares none. */
@@ -255,15 +285,21 @@ PipeannValueSet(PipeannType type, const float *x, int dim, void *value)
 PipeannMetric
 PipeannIndexMetric(Relation index)
 {
-	FmgrInfo   *proc = index_getprocinfo(index, PipeannVectorPosition(index) + 1,
-										 PIPEANN_METRIC_PROC);
-	int			metric = DatumGetInt32(FunctionCall0Coll(proc, InvalidOid));
+	int			position = PipeannVectorPosition(index);
+	PipeannMetric metric = 0;
+	int			n = 0;
 
-	if (!PipeannIsMetric(metric))
+	for (PipeannMetric m = PIPEANN_L2; m <= PIPEANN_JACCARD; m++)
+		if (HasMetric(index, position, m))
+		{
+			metric = m;
+			n++;
+		}
+	if (n != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("operator class of index \"%s\" has an unknown metric %d",
-						RelationGetRelationName(index), metric)));
+				 errmsg("operator class of index \"%s\" has %d distances instead of one",
+						RelationGetRelationName(index), n)));
 	return metric == PIPEANN_L1 && PipeannIndexType(index) == PIPEANN_SPARSEVEC_L1 ?
 		PIPEANN_SPARSE_L1 : metric;
 }

@@ -29,35 +29,17 @@ PG_FUNCTION_INFO_V1(pipeann_build_estimate);
 /* Blocks that are looked at: the error of a count is then a few per cent. */
 #define SAMPLE_BLOCKS 1000
 
-/*
- * Whether an operator class of this access method takes a column's type for that of a
- * vector, and which that is.
- */
+/* Whether an operator class of this access method is for a type. */
 static bool
-IsIndexable(Oid am, Oid column, PipeannType *type)
+HasClass(Oid am, Oid type)
 {
 	CatCList   *classes = SearchSysCacheList1(CLAAMNAMENSP,
 											  ObjectIdGetDatum(am));
-	Oid			proc = InvalidOid;
 	bool		found = false;
 
 	for (int i = 0; i < classes->n_members; i++)
-	{
-		HeapTuple	tuple = &classes->members[i]->tuple;
-
-		Form_pg_opclass opclass = (Form_pg_opclass) GETSTRUCT(tuple);
-
-		if (opclass->opcintype == column &&
-			OidIsValid(get_opfamily_proc(opclass->opcfamily, column, column,
-										 PIPEANN_METRIC_PROC)))
-		{
-			found = true;
-			proc = get_opfamily_proc(opclass->opcfamily, column, column,
-									 PIPEANN_TYPE_PROC);
-		}
-	}
+		found |= ((Form_pg_opclass) GETSTRUCT(&classes->members[i]->tuple))->opcintype == type;
 	ReleaseSysCacheList(classes);
-	*type = PipeannTypeByProc(proc);
 	return found;
 }
 
@@ -122,7 +104,8 @@ TakeColumns(PipeannBuildInput *in, Oid am, TupleDesc columns)
 {
 	Form_pg_attribute vector = TupleDescAttr(columns, 0);
 
-	if (!IsIndexable(am, getBaseType(vector->atttypid), &in->type))
+	in->type = PipeannTypeOf(getBaseType(vector->atttypid));
+	if (in->type == PIPEANN_NUM_TYPES || !HasClass(am, getBaseType(vector->atttypid)))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("column \"%s\" is of type %s, which no operator class of pipeann is for",

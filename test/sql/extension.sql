@@ -6,14 +6,12 @@ LOAD 'pipeann';
 SELECT amname, amtype, amhandler FROM pg_am WHERE amname = 'pipeann';
 
 SELECT c.opcname, c.opcintype::regtype, c.opcdefault, o.amopopr::regoperator,
-	o.amopstrategy, o.amoppurpose, s.opfname AS sorted_by, string_agg(p.amproc::text, ', ' ORDER BY p.amprocnum)
+	o.amopstrategy, o.amoppurpose, s.opfname AS sorted_by
 FROM pg_opclass c
 	JOIN pg_am a ON a.oid = c.opcmethod
 	JOIN pg_amop o ON o.amopfamily = c.opcfamily
 	JOIN pg_opfamily s ON s.oid = o.amopsortfamily
-	JOIN pg_amproc p ON p.amprocfamily = c.opcfamily
 WHERE a.amname = 'pipeann'
-GROUP BY 1, 2, 3, 4, 5, 6, 7
 ORDER BY 1;
 
 SELECT c.opcname
@@ -30,68 +28,41 @@ ORDER BY pg_describe_object(classid, objid, 0) COLLATE "C";
 
 -- operator classes that are wrong
 BEGIN;
+CREATE OPERATOR CLASS nothing FOR TYPE vector USING pipeann AS STORAGE vector;
 CREATE OPERATOR CLASS no_operator FOR TYPE vector USING pipeann AS
-	FUNCTION 1 pipeann_metric_l2();
-CREATE OPERATOR CLASS no_function FOR TYPE vector USING pipeann AS
-	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops;
+	FUNCTION 1 pipeann_column_options(internal);
+CREATE OPERATOR CLASS no_vector FOR TYPE int USING pipeann AS
+	OPERATOR 1 - (int, int) FOR ORDER BY integer_ops;
 CREATE OPERATOR CLASS searches FOR TYPE vector USING pipeann AS
-	OPERATOR 1 = (vector, vector),
-	FUNCTION 1 pipeann_metric_l2();
-CREATE FUNCTION metric_with_argument(vector) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1';
-CREATE OPERATOR CLASS wrong_argument FOR TYPE vector USING pipeann AS
+	OPERATOR 1 = (vector, vector);
+CREATE OPERATOR CLASS two_metrics FOR TYPE vector USING pipeann AS
 	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
-	FUNCTION 1 metric_with_argument(vector);
-CREATE FUNCTION metric_of_text() RETURNS text LANGUAGE sql IMMUTABLE AS $$SELECT 'l2'$$;
-CREATE OPERATOR CLASS wrong_result FOR TYPE vector USING pipeann AS
+	OPERATOR 3 <=> (vector, vector) FOR ORDER BY float_ops;
+CREATE OPERATOR CLASS distance_and_condition FOR TYPE vector USING pipeann AS
 	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
-	FUNCTION 1 metric_of_text();
+	OPERATOR 9 = (vector, vector);
 CREATE FUNCTION distance_as_int(vector, vector) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1';
 CREATE OPERATOR <~> (FUNCTION = distance_as_int, LEFTARG = vector, RIGHTARG = vector);
 CREATE OPERATOR CLASS wrong_distance FOR TYPE vector USING pipeann AS
-	OPERATOR 1 <~> (vector, vector) FOR ORDER BY integer_ops,
-	FUNCTION 1 pipeann_metric_l2();
-CREATE OPERATOR CLASS wrong_sides FOR TYPE vector USING pipeann AS
-	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
-	FUNCTION 1 (vector, int4) pipeann_metric_l2();
+	OPERATOR 1 <~> (vector, vector) FOR ORDER BY integer_ops;
 SET client_min_messages = info;
 SELECT c.opcname, amvalidate(c.oid)
 FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod
-WHERE a.amname = 'pipeann' AND NOT c.opcname LIKE ANY ('{vector%,halfvec%,bool%,int%,float%,numeric%,date%,time%,text%,uuid%,enum%,array%}')
+WHERE a.amname = 'pipeann' AND NOT c.opcname LIKE ANY ('{vector%,halfvec%,sparse%,bit%,bool%,int%,float%,numeric%,date%,time%,text%,uuid%,enum%,array%}')
 ORDER BY c.oid;
 SET client_min_messages = warning;
+CREATE TABLE t (val vector(3));
+SAVEPOINT s;
+CREATE INDEX t_idx ON t USING pipeann (val two_metrics);
+ROLLBACK TO s;
+CREATE INDEX t_idx ON t USING pipeann (val nothing);
 ROLLBACK;
 CREATE OPERATOR CLASS two_strategies FOR TYPE vector USING pipeann AS
-	OPERATOR 9 <-> (vector, vector) FOR ORDER BY float_ops,
-	FUNCTION 1 pipeann_metric_l2();
-CREATE OPERATOR CLASS two_functions FOR TYPE vector USING pipeann AS
-	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
-	FUNCTION 4 pipeann_metric_l2();
-
--- an index of a wrong class must not crash: another type, a metric or type unknown
-BEGIN;
-CREATE OPERATOR CLASS halfvec_as_vector FOR TYPE halfvec USING pipeann AS
-	OPERATOR 1 <-> (halfvec, halfvec) FOR ORDER BY float_ops,
-	FUNCTION 1 pipeann_metric_l2();
-CREATE TABLE t (val halfvec(3));
-INSERT INTO t VALUES ('[1,2,3]');
-CREATE INDEX ON t USING pipeann (val halfvec_as_vector);
-ROLLBACK;
-BEGIN;
-CREATE FUNCTION metric_unknown() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 99';
-CREATE OPERATOR CLASS unknown FOR TYPE vector USING pipeann AS
-	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
-	FUNCTION 1 metric_unknown();
-CREATE TABLE t (val vector(3));
-CREATE INDEX t_idx ON t USING pipeann (val unknown);
-ROLLBACK;
-BEGIN;
-CREATE FUNCTION type_unknown() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 99';
-CREATE OPERATOR CLASS unknown FOR TYPE vector USING pipeann AS
-	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
-	FUNCTION 1 pipeann_metric_l2(), FUNCTION 3 type_unknown();
-CREATE TABLE t (val vector(3));
-CREATE INDEX t_idx ON t USING pipeann (val unknown);
-ROLLBACK;
+	OPERATOR 14 <-> (vector, vector) FOR ORDER BY float_ops;
+CREATE OPERATOR CLASS two_functions FOR TYPE int USING pipeann AS
+	OPERATOR 9 =, FUNCTION 2 pipeann_column_options(internal);
+CREATE OPERATOR CLASS wrong_function FOR TYPE int USING pipeann AS
+	OPERATOR 9 =, FUNCTION 1 btint4cmp(int, int);
 
 -- properties
 SELECT a.amname, p.name, pg_indexam_has_property(a.oid, p.name) AS has
@@ -201,8 +172,6 @@ CREATE FUNCTION hostile.quote_ident(name) RETURNS text LANGUAGE plpgsql AS
 CREATE FUNCTION hostile.oid_equal(oid, oid) RETURNS bool LANGUAGE plpgsql AS
 	$$BEGIN RAISE 'hostile ='; END$$;
 CREATE OPERATOR hostile.= (FUNCTION = hostile.oid_equal, LEFTARG = oid, RIGHTARG = oid);
-CREATE FUNCTION hostile.pipeann_metric_l2() RETURNS int LANGUAGE plpgsql IMMUTABLE AS
-	$$BEGIN RAISE 'hostile metric'; END$$;
 CREATE TABLE hostile.pg_extension (oid oid, extname name, extnamespace oid);
 CREATE TABLE hostile.pg_class (oid oid, relname name);
 CREATE SCHEMA "Other";
@@ -210,12 +179,11 @@ SET search_path = hostile, pg_catalog, public;
 CREATE EXTENSION pipeann SCHEMA "Other";
 SET search_path = public;
 SELECT c.opcname, c.opcintype = ANY ('{public.vector,public.halfvec}'::regtype[]) AS type_is_ours,
-	o.amopopr::regoperator, p.amproc
+	o.amopopr::regoperator, o.amopstrategy
 FROM pg_opclass c
 	JOIN pg_am a ON a.oid = c.opcmethod
 	JOIN pg_amop o ON o.amopfamily = c.opcfamily
-	JOIN pg_amproc p ON p.amprocfamily = c.opcfamily
-WHERE a.amname = 'pipeann' AND p.amprocnum = 1
+WHERE a.amname = 'pipeann' AND o.amoppurpose = 'o'
 ORDER BY 1;
 CREATE TABLE t (id int, val vector(3));
 INSERT INTO t VALUES (1, '[1,2,3]'), (2, '[3,2,1]');
