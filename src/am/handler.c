@@ -4,7 +4,7 @@
  *		of the library.
  *
  * This room knows how PostgreSQL calls an access method, and all settings. It
- * must not know how anything is done.
+ * must not know how other rooms work.
  */
 #include "postgres.h"
 
@@ -87,9 +87,9 @@ OptionsInit(void)
 					   AccessExclusiveLock);
 
 	/*
-	 * PostgreSQL looks up the lock that ALTER TABLE or ALTER INDEX takes by
-	 * the option's name, whatever the relation is, and takes the strongest.
-	 * Those of tables and of other indexes must not become stronger by ours.
+	 * PostgreSQL looks up the lock for ALTER TABLE or ALTER INDEX by the
+	 * option's name, whatever the relation is, and takes the strongest. Our
+	 * options must not make the locks for tables and other indexes stronger.
 	 */
 	add_int_reloption(pipeann_relopt_kind, "fillfactor",
 					  "Percentage of a page that a build fills",
@@ -97,7 +97,7 @@ OptionsInit(void)
 					  ShareUpdateExclusiveLock);
 }
 
-/* Options of other access methods are often tried here: lists, for example. */
+/* Add a hint about option names: those of other access methods, such as lists, are often tried. */
 static void
 NameOptions(void *arg)
 {
@@ -126,7 +126,7 @@ pipeannoptions(Datum reloptions, bool validate)
 						 sizeof(PipeannOptions), table, lengthof(table));
 	error_context_stack = names.previous;
 
-	/* 0 means no choice, but the bounds have to admit it */
+	/* 0 means that the build chooses; the option's bounds have to allow it */
 	if (validate && options != NULL && options->m != PIPEANN_AUTO_M &&
 		options->m < PIPEANN_MIN_M)
 		ereport(ERROR,
@@ -177,7 +177,7 @@ static const struct config_enum_entry io_method_values[] = {
 	{NULL, 0, false}
 };
 
-/* Settings that only comparisons need are hidden from users. */
+/* Settings needed only for comparisons are hidden from users. */
 #define HIDDEN (GUC_NO_SHOW_ALL | GUC_EXPLAIN)
 
 /* Settings for comparisons. */
@@ -242,7 +242,7 @@ InitSearchSettings(void)
 
 /* The validator of operator classes. */
 
-/* Say what is wrong with a family; false. */
+/* Report what is wrong with a family; returns false. */
 static bool
 Reject(const char *opfamily, const char *what)
 {
@@ -273,7 +273,7 @@ ValidateProc(const char *opfamily, Form_pg_amproc proc)
 	return true;
 }
 
-/* A distance orders, all other operators are conditions. */
+/* A distance is an ordering operator, all others are conditions. */
 static bool
 ValidateOperator(const char *opfamily, Form_pg_amop oper)
 {
@@ -373,21 +373,21 @@ pipeannvalidate(Oid opclassoid)
 	return result;
 }
 
-/* What a scan costs, as the planner asks. */
+/* Estimating the cost of a scan for the planner. */
 
-/* Pages of the codes that the search looks at for a node, as near nodes have codes near each other. */
+/* Code pages read for each node explored; few, as near nodes have codes near each other. */
 #define CODE_PAGES_OF_NODE 7
 
-/* How many times less overlapping reads cost than one after another. */
+/* Overlapping reads cost this many times less than sequential ones. */
 #define OVERLAP 4.0
 
 /* What a scan with conditions does before it goes through codes, in operators. */
 #define CODE_SCAN_START 19000
 
 /*
- * Less than PostgreSQL's own, so that switching off others still leaves a scan. It is a
- * cost in PostgreSQL 18, too: as many disabled nodes as what is switched off has would
- * leave it to the costs.
+ * Less than PostgreSQL's own, so that a scan of ours is used when other plans
+ * are disabled. It is a cost in PostgreSQL 18, too: counted as a disabled node
+ * it would tie with disabled plans, and costs would decide.
  */
 #define DISABLE_COST 1.0e9
 
@@ -417,16 +417,16 @@ typedef struct Estimate
 {
 	double		rows;			/* of the index */
 	double		matching;		/* those that meet the index's conditions */
-	double		reached;		/* those of them within the distance that ends it */
-	double		returned;		/* those of them that meet all others */
+	double		reached;		/* of these, those within the distance that ends the scan */
+	double		returned;		/* of these, those that meet all other conditions */
 	double		wanted;			/* of these, by a limit; or all */
-	int			list;			/* of a search for these */
+	int			list;			/* length of the search's list */
 	int			conditions;
-	bool		sparse;			/* vectors, whose codes are gone through in any case */
+	bool		sparse;			/* sparse vectors, which are searched by code scans */
 	double		page_cost;		/* of a page of the index, */
-	double		row_cost;		/* and of one of the table for a row */
-	double		absent;			/* the share of codes that memory has no room for, */
-	double		code_pages;		/* and the pages where these are */
+	double		row_cost;		/* and of a page of the table for a row */
+	double		absent;			/* the share of codes for which there is no memory, */
+	double		code_pages;		/* and the number of pages with these */
 } Estimate;
 
 static double
@@ -435,7 +435,7 @@ NodeCost(double page_cost)
 	return page_cost + PIPEANN_DEFAULT_M * 2 * cpu_operator_cost;
 }
 
-/* Exploring the graph, with a list that is longer by what does not match. */
+/* The cost of exploring the graph, with a list longer by nodes that do not match. */
 static double
 WalkCost(const Estimate *e)
 {
@@ -447,7 +447,7 @@ WalkCost(const Estimate *e)
 		Min(length * CODE_PAGES_OF_NODE * e->absent, e->code_pages) * e->page_cost / OVERLAP;
 }
 
-/* Going through attribute codes, the codes of what matches, and a few pages. */
+/* The cost of scanning attribute codes, the codes of matching nodes, and a few pages. */
 static double
 CodeScanCost(const Estimate *e)
 {
@@ -461,10 +461,10 @@ CodeScanCost(const Estimate *e)
 }
 
 /*
- * The rows that are found before the search has to go on cost a page of the table
- * each, of several asked for together. Each one beyond them costs a page of the
- * table and one of the index. Returns what all rows would cost at the pace of
- * those that are wanted.
+ * Each row found before the search has to go on costs a page of the table,
+ * several of which are prefetched together. Each row beyond them costs a page
+ * of the table and one of the index. Returns the cost of all rows at the rate
+ * of those wanted.
  */
 static double
 AllRowsCost(const Estimate *e)
@@ -478,7 +478,7 @@ AllRowsCost(const Estimate *e)
 	return cost * e->reached / looked_at + e->reached * cpu_index_tuple_cost;
 }
 
-/* What cost_index() will add for the table's pages is counted here already. */
+/* What cost_index() will add for the table's pages, which is counted here already. */
 static double
 TableCost(struct PlannerInfo *root, const struct IndexPath *path,
 		  double matching, double page_cost)
@@ -493,9 +493,9 @@ TableCost(struct PlannerInfo *root, const struct IndexPath *path,
 }
 
 /*
- * Set what the index itself tells: the list, and the codes that memory has no room for. An
- * index of which there is nothing but a planner's idea tells nothing. What is in memory at
- * this moment is not asked: a plan would depend on who has searched before.
+ * Set what depends on the index itself: the list, and the codes for which
+ * there is no memory. A hypothetical index cannot be asked. What is in memory
+ * at this moment is not considered: plans would depend on earlier searches.
  */
 static void
 AskIndex(const IndexOptInfo *info, Estimate *e)
@@ -547,15 +547,15 @@ EstimateOf(struct PlannerInfo *root, const struct IndexPath *path,
 }
 
 /*
- * A scan without ORDER BY distance cannot be run, nor one in the order of two, nor
- * one for rows that are not in the index. So it costs more than anything else, but
- * is no infinity: a limit takes a share of a difference of costs, and NaN compares
- * as equal to any.
+ * A scan without ORDER BY distance cannot be run, nor one in the order of two,
+ * nor one for rows that are not in the index. So it costs more than anything
+ * else, but not infinity: a limit takes a share of a difference of costs, and
+ * NaN compares as equal to anything.
  *
  * Before the first row a search reads about as many pages as it explores
- * nodes, which are ef_search, or more where a part does not match; or it scans the
- * codes of what matches. Page-mates and pages in shared_buffers save some reads, and
- * OVERLAP accounts for reads in flight.
+ * nodes, which are ef_search, or more if some do not match; or it scans the
+ * codes of matching nodes. Page-mates and pages in shared_buffers save some
+ * reads, and OVERLAP accounts for reads in flight.
  */
 static void
 pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
@@ -594,7 +594,7 @@ pipeanncostestimate(struct PlannerInfo *root, struct IndexPath *path,
 	}
 	PipeannTakeOffVectors(root, path->indexinfo, e.returned, startup_cost,
 						  total_cost);
-	/* a scan that may leave out rows that are wanted: where nothing else can be */
+	/* a scan that may leave out wanted rows: only if nothing else is possible */
 	if (!PipeannWantsFew(root, e.returned))
 	{
 		*startup_cost += DISABLE_COST;
@@ -674,8 +674,8 @@ pipeannbuildphasename(int64 phase)
 }
 
 /*
- * Whether an index-only scan can return a column: one can only if there are
- * others than the vector, and that can be read from the table.
+ * Whether an index-only scan can return a column: none if the vector is an
+ * expression, or the only column.
  */
 static bool
 pipeanncanreturn(Relation index, int attno)
@@ -684,7 +684,7 @@ pipeanncanreturn(Relation index, int attno)
 		PipeannVectorColumn(index) != InvalidAttrNumber;
 }
 
-/* Others than the vector are what conditions are for. */
+/* Columns other than the vector support conditions. */
 static bool
 pipeannproperty(Oid index_oid, int attno, IndexAMProperty prop,
 				const char *propname, bool *res, bool *isnull)
@@ -708,7 +708,7 @@ pipeannhandler(PG_FUNCTION_ARGS)
 {
 	IndexAmRoutine *amroutine = makeNode(IndexAmRoutine);
 
-	/* all that is not named is false, or none */
+	/* everything not set here is false, or absent */
 	amroutine->amstrategies = PIPEANN_NUM_STRATEGIES;
 	amroutine->amsupport = PIPEANN_OPTIONS_PROC;
 	amroutine->amoptsprocnum = PIPEANN_OPTIONS_PROC;
