@@ -41,7 +41,7 @@ extern PGDLLEXPORT void PipeannReindexWorker(Datum arg);
 
 /* ---------- build.c: what a build will take ---------- */
 
-/* What is known of a column. The metric is taken to be L2. */
+/* A column and its index-to-be. The metric is assumed to be L2. */
 typedef struct PipeannBuildInput
 {
 	uint64		rows;			/* that an index will have */
