@@ -4,9 +4,9 @@
  *		all backends where that is possible, and as many of the codes as there is room for.
  *
  * This room knows an index's pages of codes, codebook and entry graph, and
- * shared memory. It must not know how searches and inserts use what it keeps.
+ * shared memory. It must not know how searches and inserts use its contents.
  *
- * src/README tells how a cache is found, and how it follows the pages.
+ * src/README explains how a cache is found, and how it follows the pages.
  */
 #ifndef PIPEANN_CACHE_H
 #define PIPEANN_CACHE_H
@@ -24,7 +24,7 @@
 /* GUC pipeann.shared_memory, in MB. */
 extern int	pipeann_shared_memory;
 
-/* Nodes whose codes share one allocation: codes have memory by chunks of these. */
+/* Nodes whose codes share one allocation, a chunk. */
 #define PIPEANN_CHUNK_SHIFT 12
 #define PIPEANN_CHUNK_NODES (1U << PIPEANN_CHUNK_SHIFT)
 
@@ -45,18 +45,18 @@ typedef struct PipeannCache
 	PipeannCodes codes;
 	const char *histograms;			/* of attribute codes */
 	PipeannSeenPages *seen;		/* buffers of graph pages */
-	const PipeannRowMap *row_map;	/* of any version, or NULL */
-	TimestampTz no_row_map;		/* when there was no memory for one; or 0 */
+	const PipeannRowMap *row_map;	/* the map of rows, of any version, or NULL */
+	TimestampTz no_row_map;		/* when there was no memory for a map; or 0 */
 
 	/* private to cache/ */
 	struct PipeannAttachment *attachment;
 	struct PipeannPageLoader *loader;	/* of codes that are not in memory, or NULL */
-	char	   *entry_graph;	/* of this use, as memory has none for it; or NULL */
+	char	   *entry_graph;	/* of this use, if the cache has no room for it; or NULL */
 	MemoryContext context;		/* of this struct */
 	MemoryContextCallback callback;
 } PipeannCache;
 
-/* When there was no memory for a cache, or for a map of rows, it is tried again later (ms). */
+/* Pause (ms) after which a backend tries again to get memory for a cache or a map of rows. */
 #define PIPEANN_RETRY_MS 60000
 
 static inline bool
