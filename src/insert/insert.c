@@ -87,9 +87,9 @@ AddToExt(PipeannIndexView *view, uint32 id, uint32 first,
 }
 
 /*
- * Put a new overflow slot with the row in front of the node's others, of which
- * old_first has the given number. False if another insert has changed the chain
- * meanwhile or the node has died; then the new slot is emptied again.
+ * Put a new overflow slot with the row in front of the node's chain, whose first
+ * slot old_first has the given number. False if another insert has changed the
+ * chain meanwhile or the node has died; then the new slot is emptied again.
  */
 static bool
 PushExt(PipeannIndexView *view, uint32 id, uint32 old_first,
@@ -219,8 +219,8 @@ StoreRow(PipeannIndexView *view, const PipeannRow *row)
 /* ---------- candidates for neighbours ---------- */
 
 /*
- * Candidates for a node's neighbours, nearest first; behind them nodes that were looked at
- * besides.
+ * Candidates for a node's neighbours, nearest first; behind them other nodes
+ * that were looked at.
  */
 typedef struct LinkSet
 {
