@@ -47,7 +47,7 @@ typedef struct PipeannVacuum
 	IndexBulkDeleteCallback callback;	/* NULL: no TID is dead */
 	void	   *callback_state;
 	PipeannIndexView view;
-	uint32		pages;			/* of the graph, in the present pass */
+	uint32		pages;			/* graph pages in the current pass */
 	uint32		ids;			/* the sets have room for ids below this */
 	uint32		prefetched;		/* pages before this one are prefetched */
 	uint32		passes;			/* over the graph */
@@ -62,11 +62,11 @@ typedef struct PipeannVacuum
 	PipeannBits garbage;		/* overflow slots to free */
 	PipeannBits parts;			/* overflow slots of vectors and long rows */
 	PipeannBits trimmed;		/* nodes that lost rows */
-	bool		parts_died;		/* a node or row that had such died */
+	bool		parts_died;		/* a node or row with such parts died */
 	PipeannBits owners;			/* nodes of overflow slots emptied */
 
 	PipeannBits entry;			/* nodes of the entry graph */
-	PipeannBits orphaned;		/* nodes that dead ones led to */
+	PipeannBits orphaned;		/* nodes to which dead ones led */
 	uint8	   *in_degrees;		/* of all nodes, 4 bits each */
 	uint32		free_pages;		/* noted in the free space map */
 	uint64		freed;			/* nodes */
@@ -88,7 +88,7 @@ PipeannVacuumFrees(const PipeannVacuum *v, uint32 id)
 	return PipeannBitsHas(&v->dead, id) && !PipeannBitsHas(&v->entry, id);
 }
 
-/* Check for interrupts, and sleep if vacuum_cost_delay asks for it. */
+/* Check for interrupts, and sleep as vacuum_cost_delay requires. */
 static inline void
 PipeannVacuumDelay(void)
 {
@@ -99,7 +99,7 @@ PipeannVacuumDelay(void)
 #endif
 }
 
-/* Begin a pass over all graph pages that exist at present: sets v->pages. */
+/* Begin a pass over all graph pages that exist now: sets v->pages. */
 static inline void
 PipeannVacuumBeginPass(PipeannVacuum *v)
 {
@@ -113,7 +113,7 @@ PipeannVacuumBeginPass(PipeannVacuum *v)
 extern void PipeannVacuumRepairGraph(PipeannVacuum *v);
 extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
 
-/* Copy its slots, to be looked at without a lock. */
+/* Copy a page's slots, to be read without a lock. */
 static inline void
 PipeannVacuumCopyPage(PipeannVacuum *v, uint32 page, char *nodes)
 {

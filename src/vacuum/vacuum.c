@@ -3,8 +3,8 @@
  *		Removing dead rows: VACUUM's callbacks, the order of its steps, and all of them
  *		but the repair of the graph (repair.c).
  *
- * src/README, "vacuum/: removing dead rows", tells why it is done in this order, and what an
- * interrupted VACUUM leaves to the next.
+ * src/README, "vacuum/: removing dead rows", explains the order of the steps,
+ * and what an interrupted VACUUM leaves to the next.
  */
 #include "postgres.h"
 
@@ -28,7 +28,7 @@
 #include "vacuum/passes.h"
 #include "vacuum/vacuum.h"
 
-/* VACUUM's first pass removes dead TIDs, and notes what is left. */
+/* VACUUM's first pass: removing dead TIDs, and noting what is left. */
 
 static void
 NoteWork(PipeannVacuum *v)
@@ -47,8 +47,7 @@ NoteWork(PipeannVacuum *v)
  * Note a page's free slots in the free space map, and count the page.
  *
  * Slots that a build leaves free (fillfactor) are for new nodes near those of
- * the page, so they do not count; the last page is tried by inserts in any
- * case.
+ * the page, so they are not noted; inserts try the last page in any case.
  */
 static void
 NoteFree(PipeannVacuum *v, uint32 page, Page buffer, bool changed)
@@ -111,7 +110,7 @@ IsDead(const PipeannRow *row, void *arg)
 		v->callback(&tid, v->callback_state);
 }
 
-/* The same of a row that is being removed. */
+/* The same for a row, noting that it is removed. */
 static bool
 RemoveIfDead(const PipeannRow *row, void *arg)
 {
@@ -177,9 +176,9 @@ CleanSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 }
 
 /*
- * Say in the metapage, for index-only scans and maps of rows, that rows are being
- * removed, or that they are not any more. If an interrupted VACUUM has left it odd it says
- * so already.
+ * Note in the metapage, for index-only scans and maps of rows, that rows are
+ * being removed, or no longer are. If an interrupted VACUUM left `removals`
+ * odd it says so already.
  */
 static void
 NoteRemoving(PipeannVacuum *v, bool removing)
@@ -194,7 +193,7 @@ NoteRemoving(PipeannVacuum *v, bool removing)
 	v->removing = removing;
 }
 
-/* Add a slot to the set that it belongs to now. */
+/* Add a slot to the set to which it belongs now. */
 static void
 NoteSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 {
@@ -246,9 +245,9 @@ RemoveRows(PipeannVacuum *v)
 			pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, page + 1);
 	}
 	/*
-	 * Before scans are told that no row is being removed any more, the map of rows is made
-	 * to know it. What an interrupted VACUUM has removed may be unknown here, and a VACUUM
-	 * that only finishes its work cannot tell.
+	 * Before `removals` becomes even, update the map of rows. What an
+	 * interrupted VACUUM removed may be unknown here, and is unknown to a
+	 * VACUUM that only finishes its work.
 	 */
 	if (v->removing && meta->removals % 2 == 0 && v->view.cache != NULL &&
 		v->callback != NULL)
@@ -258,13 +257,13 @@ RemoveRows(PipeannVacuum *v)
 }
 
 /*
- * Closed overflow slots leave their chains, and are garbage then. Scans that still know
- * of one notice that it is not theirs (index/chain.c).
+ * Unlinking closed overflow slots from their chains, which makes them garbage. Scans
+ * that still have the id of one notice that it is not theirs (index/chain.c).
  */
 
 /*
  * A walk along the overflow slots of a node. Their numbers fall from each to
- * the next, so a chain that leads back to itself is noticed at once.
+ * the next, so a cycle is noticed at once.
  */
 typedef struct ChainWalk
 {
@@ -283,7 +282,7 @@ ChainError(const PipeannVacuum *v, const ChainWalk *walk, uint32 id)
 
 /*
  * Skip the closed slots of a chain from id on. Returns the first open one, or
- * INVALID_ID, and sets *after to the slot behind it.
+ * INVALID_ID, and sets *after to the next slot.
  */
 static uint32
 NextOpen(const PipeannVacuum *v, ChainWalk *walk, uint32 id, uint32 *after)
@@ -371,7 +370,7 @@ CleanChain(PipeannVacuum *v, uint32 owner)
 
 		if (open != next && !SetLink(v, &walk, at, next, open))
 		{
-			/* an insert has put a slot before the chain */
+			/* an insert has put a slot in front of the chain */
 			walk.begun = false;
 			at = owner;
 			next = FirstOverflow(v, owner);
@@ -383,10 +382,9 @@ CleanChain(PipeannVacuum *v, uint32 owner)
 }
 
 /*
- * Live nodes take the places of dead ones in the entry graph.
- *
- * Edges of the entry graph lead from place to place, so they stay, and lead to about the
- * same vectors as before.
+ * Replacing dead nodes in the entry graph by live ones. Edges of the entry
+ * graph are between positions, so they stay, and lead to about the same
+ * vectors as before.
  */
 
 typedef struct EntryRepair
@@ -431,8 +429,8 @@ NearestNeighbor(EntryRepair *e, uint32 id, const PipeannBits *set)
 }
 
 /*
- * The node that takes a dead node's place, or INVALID_ID: a live neighbour, or one of
- * the nearest dead neighbour.
+ * The node that replaces a dead node, or INVALID_ID: a live neighbour, or a
+ * live neighbour of the nearest dead one.
  */
 static uint32
 FindHeir(EntryRepair *e, uint32 id)
@@ -451,9 +449,9 @@ FindHeir(EntryRepair *e, uint32 id)
 }
 
 /*
- * This comes before inserts are awaited: those that begin later know the new
- * nodes. The lock, which inserts take as well, shuts out a backend that writes
- * another entry graph.
+ * This comes before waiting for inserts, so that later ones see the new nodes.
+ * The lock, which inserts take as well, shuts out a backend that writes a new
+ * entry graph.
  */
 static void
 RepairEntryGraph(PipeannVacuum *v)
@@ -499,13 +497,13 @@ RepairEntryGraph(PipeannVacuum *v)
 	UnlockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
 }
 
-/* Parts of vectors and rows that nothing leads to any more. */
+/* Finding parts of vectors and rows to which nothing leads any more. */
 
 /*
- * Take the parts of a vector or row out of v->parts. An insert writes the last
- * part first: of one that was under way in the first pass only later parts may
- * have been noted, so the chain is followed to its end. The number of steps is
- * bounded, as a broken chain may lead in a circle.
+ * Remove the parts of a vector or row from v->parts. An insert writes the last
+ * part first: if it was under way in the first pass only later parts may have
+ * been noted, so the chain is followed to its end. The number of steps is
+ * bounded, as a broken chain may have a cycle.
  */
 static void
 KeepParts(PipeannVacuum *v, uint32 first)
@@ -526,7 +524,7 @@ KeepParts(PipeannVacuum *v, uint32 first)
 	}
 }
 
-/* Keep those of the vector and the rows that a slot names. */
+/* Keep the parts of a slot's vector and rows. */
 static void
 KeepPartsOf(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 {
@@ -542,8 +540,8 @@ KeepPartsOf(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 }
 
 /*
- * Parts to which no live node and no row leads are garbage. They are rare, so they are
- * looked for only if a node or row with parts died or a VACUUM was interrupted.
+ * Parts to which no live node and no row leads are garbage. They are rare, so this
+ * looks for them only if a node or row with parts died or a VACUUM was interrupted.
  */
 static void
 FindLostParts(PipeannVacuum *v)
@@ -568,7 +566,7 @@ FindLostParts(PipeannVacuum *v)
 	pfree(nodes);
 }
 
-/* VACUUM takes out of attribute codes what no row has any more. */
+/* Removing from attribute codes what no row has any more. */
 
 /* Whether a slot will be freed. */
 static bool
@@ -584,7 +582,7 @@ HasAttributes(const PipeannVacuum *v)
 	return v->view.cache != NULL && v->view.meta.layout.attr_bytes > 0;
 }
 
-/* Set freed[] to which codes of a page are of slots to be freed; false if none is. */
+/* Set freed[] for the codes of a page that belong to slots to be freed; false if there are none. */
 static bool
 FindFreed(const PipeannVacuum *v, uint32 code_page, uint32 per_page,
 		  bool *freed)
@@ -601,7 +599,7 @@ FindFreed(const PipeannVacuum *v, uint32 code_page, uint32 per_page,
 	return any;
 }
 
-/* Clear the codes of slots to be freed: later an insert may have written one there. */
+/* Clear the codes of slots to be freed, before inserts can use these and write codes. */
 static void
 ClearCodes(PipeannVacuum *v)
 {
@@ -629,7 +627,7 @@ ClearCodes(PipeannVacuum *v)
 	pfree(freed);
 }
 
-/* Whether the code of a node in memory may cover more than its rows have. */
+/* Whether a node's code, as in memory, may cover more than its rows have. */
 static bool
 MayShrink(const PipeannVacuum *v, const PipeannAttributes *a, uint32 id)
 {
@@ -677,7 +675,7 @@ ShrinkCodes(PipeannVacuum *v)
 	pfree(changed);
 }
 
-/* VACUUM's last pass frees the slots to which nothing leads any more. */
+/* VACUUM's last pass: freeing the slots to which nothing leads any more. */
 
 static bool
 HasFreed(const PipeannVacuum *v, uint32 page)
@@ -688,7 +686,7 @@ HasFreed(const PipeannVacuum *v, uint32 page)
 	return false;
 }
 
-/* Clear the header only: the next user of the slot sets all of it. */
+/* Clear only the header: the next user of the slot sets everything. */
 static void
 FreeSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 {
@@ -742,8 +740,8 @@ FindEntryNodes(PipeannVacuum *v)
 }
 
 /*
- * All is done. An interrupted VACUUM may have left a wrong number of nodes;
- * what was counted now is right if nothing was inserted meanwhile.
+ * Note in the metapage that all is done. An interrupted VACUUM may have left a wrong
+ * number of nodes; the present count is right if nothing was inserted meanwhile.
  */
 static void
 NoteDone(PipeannVacuum *v, uint32 entry_dead)
@@ -783,7 +781,7 @@ Vacuum(PipeannVacuum *v)
 	for (uint32 id = 0; id < v->ids && v->owners.count > 0; id++)
 		if (PipeannBitsHas(&v->owners, id))
 			CleanChain(v, id);
-	/* dead nodes that an earlier VACUUM left in the entry graph are no work */
+	/* dead nodes that an earlier VACUUM left in the entry graph need no work */
 	if (v->noted && (v->interrupted || v->dead.count > entry_dead ||
 					 v->garbage.count > 0 || v->parts_died))
 	{
@@ -839,7 +837,7 @@ VacuumIndex(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	PipeannVacuum v = {.info = info,.stats = stats,.callback = callback,
 	.callback_state = callback_state};
 
-	/* codes are not to be made meanwhile: it relies on those that there are */
+	/* no retraining meanwhile: VACUUM relies on the codes that there are */
 	LockPage(info->index, PIPEANN_MAINTENANCE_LOCK, ShareLock);
 	stats->estimated_count = false;
 	stats->num_index_tuples = 0;
@@ -862,8 +860,8 @@ pipeannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 }
 
 /*
- * Measure the curve of recall again after many changes, which took far longer. One that
- * a user's queries made stays.
+ * Measure the curve again after many changes, which took far longer. One
+ * measured with a user's queries is kept.
  */
 static void
 RenewCurve(Relation index)
