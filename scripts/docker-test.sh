@@ -1,14 +1,14 @@
 #!/bin/bash
-# docker-test.sh [PG]
-#	docker/Dockerfile for PostgreSQL 17, or another: built and run by docker where a daemon
-#	answers. Else its steps are run in a Debian of its own (trixie, 17), whose PostgreSQL stands for
-#	the official image. Then docker/compose.yaml is held to name what there is. Prints TAP. Root and network.
+# docker-test.sh [PG...]
+#	docker/Dockerfile for PostgreSQL 17 and 18, or others: built and run by docker where a daemon
+#	answers. Else its steps are run in a Debian of its own that has this version and pgvector (17, 18), whose
+#	PostgreSQL stands for the official image. Then docker/compose.yaml is held to name what there is. Prints
+#	TAP. Root and network.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$ROOT/scripts/newer-suite.sh"
 . "$ROOT/scripts/box.sh"
 
-PG=${1:-17}
 WORK=$(mktemp -d "$(disk_tmp)/pipeann-docker.XXXXXX")
 LOG=$WORK/log
 NAME=pipeann-test-$$
@@ -42,10 +42,10 @@ healthy() {
 }
 
 with_docker() {
-	check "docker build" docker build -f "$ROOT/docker/Dockerfile" --build-arg "PG=$PG" -t "$NAME" "$ROOT" || return 0
-	check "docker run" docker run -d --name "$NAME" --shm-size=256m -e POSTGRES_PASSWORD=secret "$NAME" || return 0
-	check "it gets healthy" healthy || return 0
-	check "an index is made and asked" docker exec "$NAME" psql -U postgres -v ON_ERROR_STOP=1 -c "$ASK" || true
+	check "$PG: docker build" docker build -f "$ROOT/docker/Dockerfile" --build-arg "PG=$PG" -t "$NAME" "$ROOT" || return 0
+	check "$PG: docker run" docker run -d --name "$NAME" --shm-size=256m -e POSTGRES_PASSWORD=secret "$NAME" || return 0
+	check "$PG: it gets healthy" healthy || return 0
+	check "$PG: an index is made and asked" docker exec "$NAME" psql -U postgres -v ON_ERROR_STOP=1 -c "$ASK" || true
 	docker rm -fv "$NAME" >/dev/null
 	docker rmi "$NAME" >/dev/null
 }
@@ -77,9 +77,9 @@ run_stage() {
 	done < <(steps "$1")
 }
 
-# base_image: what "FROM postgres:17" has.
+# base_image: what "FROM postgres:$PG" has.
 base_image() {
-	clean_box trixie "$WORK/base" &&
+	clean_box "$SUITE" "$WORK/base" &&
 		in_box "$WORK/base" apt-get -qq -y --no-install-recommends install "postgresql-$PG" locales
 }
 
@@ -99,12 +99,18 @@ run_image() {
 }
 
 without_docker() {
-	echo "# no docker daemon: the Dockerfile's steps in a Debian of its own"
-	check "the base: PostgreSQL $PG" base_image || return 0
-	check "the stage that builds" make_stage 1 build || return 0
-	check "the stage that runs" make_stage 2 final || return 0
-	check "it starts, is healthy, an index is made and asked" run_image || true
-	keep_archives trixie "$WORK/final"
+	case $PG in
+	17) SUITE=trixie ;;
+	18) SUITE=forky ;;
+	*) die "no docker daemon: 17 or 18" ;;
+	esac
+	echo "# no docker daemon: the Dockerfile's steps in a Debian $SUITE"
+	rm -rf "$WORK/base" "$WORK/build" "$WORK/final"
+	check "$PG: the base" base_image || return 0
+	check "$PG: the stage that builds" make_stage 1 build || return 0
+	check "$PG: the stage that runs" make_stage 2 final || return 0
+	check "$PG: it starts, is healthy, an index is made and asked" run_image || true
+	keep_archives "$SUITE" "$WORK/final"
 }
 
 # ---------- compose ----------
@@ -121,7 +127,10 @@ composed() {
 }
 
 [ "$(id -u)" = 0 ] || die "docker-test.sh needs root"
-if [ -n "$DOCKER" ]; then with_docker; else without_docker; fi
+[ $# != 0 ] || set -- 17 18
+for PG in "$@"; do
+	if [ -n "$DOCKER" ]; then with_docker; else without_docker; fi
+done
 check "compose.yaml is read" composed || true
 echo "1..$COUNT"
 exit $FAILED

@@ -10,6 +10,7 @@ built first. src/README, "Rooms", says what each room is for, servers/README tho
 """
 import collections
 import glob
+import json
 import os
 import re
 import subprocess
@@ -312,6 +313,21 @@ def typedefs(root):
     return sorted(names)
 
 
+def meta(root):
+    """What META.json lacks of PGXN's specification, version 1.0.0."""
+    found, number = json.loads(read(os.path.join(root, "META.json"))), re.compile(r"\d+\.\d+\.\d+")
+    wrong = [f"META.json has no {key}" for key in ("name", "abstract", "version", "maintainer", "license", "provides", "meta-spec")
+             if not found.get(key)]
+    for name, part in found.get("provides", {}).items():
+        wrong += [f"META.json: {name} has no {key}" for key in ("file", "version") if not part.get(key)]
+        wrong += [f"META.json: there is no {part[key]}" for key in ("file", "docfile")
+                  if part.get(key) and not os.path.exists(os.path.join(root, part[key]))]
+    versions = [found.get("version"), found.get("meta-spec", {}).get("version"),
+                *(part.get("version") for part in found.get("provides", {}).values()),
+                *(version for phase in found.get("prereqs", {}).values() for kind in phase.values() for version in kind.values())]
+    return wrong + [f"META.json: {version} is no semantic version" for version in versions if not number.fullmatch(str(version))]
+
+
 def stale_typedefs(root):
     listed = read(os.path.join(root, "scripts", "typedefs.list")).split()
     now = typedefs(root)
@@ -340,7 +356,8 @@ def planted():
             "src/plan/servers.c": '#include "remote/remote.h"\n',
             "src/plan/libpq.c": '#include "libpq-fe.h"\n',
             "README.md": "x\n" * (MOST_README_WORDS + 1), "docs/page.md": "x " * MOST_WORDS, "src/README": "x" * (MOST_COLUMNS + 1) + "\n",
-            "scripts/typedefs.list": "Gone\n",
+            "scripts/typedefs.list": "Gone\n", "META.json": '{"name": "x", "abstract": "x", "version": "1.0", "maintainer": "x",'
+                         '"meta-spec": {"version": "1.0.0"}, "provides": {"x": {"file": "sql/gone.sql", "version": "1.0.0"}}}',
             "src/base/type.h": "typedef struct New\n{\n\tint\t\t\tx;\n} New;\n",
         }
         for name, text in files.items():
@@ -348,12 +365,13 @@ def planted():
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-        seen = unknown_rooms(root) + includes(root) + libpq(root) + sizes(root) + wide(root) + stale_typedefs(root) + \
+        seen = unknown_rooms(root) + includes(root) + libpq(root) + sizes(root) + wide(root) + stale_typedefs(root) + meta(root) + \
             above({"more": 2, "as many": 1}, {"more": 1, "as many": 1})
     wanted = ("src/elsewhere is no room", "servers/base is no room", "servers/queries/private.c includes plan/plan.h",
               "src/plan/servers.c includes remote/remote.h", "src/plan/libpq.c includes libpq-fe.h", "src/io/up.c includes scan/scan.h", "src/scan/private.c includes io/ring.h",
               "src/scan/edges.c includes index/neighbors.h",
-              "Long() has", "README.md has", "src/README:1 has", "lacks New", "has Gone", "Many() has", "src/io/io.h has",
+              "Long() has", "README.md has", "src/README:1 has", "lacks New", "has Gone", "META.json has no license", "META.json: there is no sql/gone.sql",
+              "META.json: 1.0 is no semantic", "Many() has", "src/io/io.h has",
               "more: 2", "words of README.md: ", "words for users: ")
     missing = [f"planted, but not seen: {text}" for text in wanted if not any(text in line for line in seen)]
     if len(seen) != len(wanted):
@@ -401,7 +419,8 @@ def main(arguments):
               ("files, functions and the two READMEs keep to their sizes", sizes(root)),
               ("functions take few parameters, and rooms show little", wide(root)),
               ("no total is larger than it was", above(totals(root), TOTALS)),
-              ("scripts/typedefs.list is up to date", stale_typedefs(root)))
+              ("scripts/typedefs.list is up to date", stale_typedefs(root)),
+              ("META.json is what PGXN takes", meta(root)))
     for number, (what, wrong) in enumerate(checks, 1):
         print(f"{'not ' if wrong else ''}ok {number} - {what}")
         for line in wrong:
