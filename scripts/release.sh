@@ -55,7 +55,9 @@ build_packages() {
 		cd source
 		pg_buildext updatecontrol
 		apt-get -qq -y --no-install-recommends build-dep ./
-		dpkg-buildpackage -us -uc -b' sh "$2" && keep_archives "$1" "$WORK/build"
+		dpkg-buildpackage -us -uc -b
+		apt-get -qq -y --no-install-recommends install lintian
+		lintian --allow-root --fail-on error,warning ../pipeann_*.changes' sh "$2" && keep_archives "$1" "$WORK/build"
 }
 
 # need_pgvector SUITE: where the suite has none its package is built of the source of
