@@ -1,4 +1,4 @@
-"""What was measured, as tables: report.md."""
+"""What was measured, as tables: report.md, and pictures beside it."""
 import os
 
 import baton
@@ -6,6 +6,7 @@ import build
 import figures
 import filter_report
 import growth
+import pictures
 import shards
 from store import Store
 
@@ -135,4 +136,5 @@ def make(folder):
     path = os.path.join(folder, "report.md")
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n\n".join(report.markdown) + "\n")
+    pictures.draw(store)
     return path

@@ -1,6 +1,7 @@
 """What runs in little have left behind is whole and makes sense: `bench/run --quick`, and those of other commands beside it."""
 import os
 import unittest
+from xml.etree import ElementTree
 
 import figures
 import store
@@ -32,6 +33,13 @@ class Left(unittest.TestCase):
     def test_pages_are_read_from_disk_only(self):
         for row in of("bench").recall.where(system="pipeann"):
             self.assertEqual(row["page_reads"] > 5, row["place"] == "disk", row)
+
+    def test_pictures_have_all_lines(self):
+        for entry in of("bench").run["sets"].values():
+            svg = ElementTree.parse(os.path.join(of("bench").folder, f"{entry['name']}-recall-latency.svg"))
+            rows = of("bench").recall.where(dataset=entry["name"], rows=entry["rows"])
+            self.assertEqual(len(svg.findall("{*}polyline")), len({(row["system"], row["place"]) for row in rows}))
+            self.assertEqual(len(svg.findall("{*}circle")), len({(row["system"], row["place"], row["value"]) for row in rows}))
 
     def test_the_report_has_tables(self):
         with open(os.path.join(of("bench").folder, "report.md"), encoding="utf-8") as file:
