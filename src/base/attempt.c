@@ -1,11 +1,11 @@
 /*
  * attempt.c
- *		Doing what may fail, without the statement failing.
+ *		Calling functions that may fail, without failing the statement.
  *
  * There is no subtransaction, which would cost a transaction id and is not
  * allowed in parallel mode. So this is for calls of which it is known what
- * they leave behind when they fail: resources, which go with an owner of
- * their own.
+ * they leave behind when they fail: resources, which are released with a
+ * resource owner of their own.
  */
 #include "postgres.h"
 
@@ -29,10 +29,10 @@ IsInterrupt(int sqlerrcode)
 }
 
 /*
- * Call work(arg). If it fails with an error that is no interrupt, the message
- * is copied to error[size], and false is returned. Whatever resources work
- * leaves with the current resource owner are released in either case. It must
- * not begin or end a transaction, and hold no lock where it fails.
+ * Call work(arg). If it fails with an error that is not an interrupt, copies
+ * the message to error[size] and returns false. Whatever resources work leaves
+ * with the current resource owner are released in either case. It must not
+ * begin or end a transaction, nor hold an LWLock when it fails.
  */
 bool
 PipeannAttempt(void (*work) (void *arg), void *arg, char *error, Size size)
@@ -89,10 +89,9 @@ MakeSegment(void *arg)
 
 /*
  * Make a segment of dynamic shared memory, or attach to one if handle is
- * valid, mapped for the life of this backend (dsm_pin_mapping). NULL if it is
- * not to be had, with the reason in error[error_size].
- *
- * An error may leave a half-made segment behind: it is the owner's.
+ * valid, mapped for the life of this backend (dsm_pin_mapping). NULL if that
+ * fails, with the reason in error[error_size]. An error may leave a half-made
+ * segment behind, which is released with the owner.
  */
 dsm_segment *
 PipeannAttemptSegment(dsm_handle handle, Size size, char *error,

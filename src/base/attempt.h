@@ -1,6 +1,6 @@
 /*
  * attempt.h
- *		Doing what may fail, without the statement failing.
+ *		Calling functions that may fail, without failing the statement.
  */
 #ifndef PIPEANN_ATTEMPT_H
 #define PIPEANN_ATTEMPT_H

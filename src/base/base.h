@@ -2,7 +2,7 @@
  * base.h
  *		What every room needs: PostgreSQL's basic types, memory and errors.
  *
- * This room knows no other one. distance/, pq/, graph/ and search/ compute
+ * This room knows no other room. distance/, pq/, graph/ and search/ compute
  * without a server: compiled with PIPEANN_STANDALONE (unit tests,
  * micro-benchmarks) they get the same names from the C library, where palloc()
  * never returns NULL and an error aborts.
@@ -168,7 +168,7 @@ typedef enum PipeannStorage
 	PIPEANN_SQ13 = 6,
 	PIPEANN_SQ14 = 7,
 	PIPEANN_BITS = 8,			/* an element is 0 or 1; the first is a byte's highest bit */
-	PIPEANN_SPARSE16 = 9,		/* with room for this many elements (distance/sparse.h) */
+	PIPEANN_SPARSE16 = 9,		/* sparse, with room for this many elements (distance/sparse.h) */
 	PIPEANN_SPARSE1000 = 15,
 	PIPEANN_ROOTS16 = 16,		/* the same, whose projection is of the elements' roots */
 	PIPEANN_ROOTS1000 = 22
@@ -176,11 +176,11 @@ typedef enum PipeannStorage
 
 #define PIPEANN_NUM_STORAGE 23
 
-/* The most elements of a sparse vector that are not zero: as pgvector has it, and indexed. */
+/* The most nonzero elements of a sparse vector: in pgvector's type, and in an index. */
 #define PIPEANN_MAX_NONZERO 16000
 #define PIPEANN_MAX_INDEXED_NONZERO 1000
 
-/* Dimensions in which sparse vectors are projected: the layout's. */
+/* The dimensions to which sparse vectors are projected, which are the layout's. */
 #define PIPEANN_SPARSE_DIM 1024
 
 static inline bool
@@ -228,8 +228,8 @@ PipeannElementSize(PipeannStorage storage)
 }
 
 /*
- * Bytes of a vector; quantised: dim elements, in groups of eight, and a scale; sparse: a
- * number, and room for indices and values.
+ * Bytes of a vector. A quantised one has dim elements, in groups of eight, and a
+ * scale; a sparse one the number of elements, and room for indices and values.
  */
 static inline Size
 PipeannVectorBytes(PipeannStorage storage, int dim)
@@ -244,7 +244,7 @@ PipeannVectorBytes(PipeannStorage storage, int dim)
 		dim * PipeannElementSize(storage);
 }
 
-/* Bytes of a cache line of the processors that have kernels of their own. */
+/* Bytes of a cache line of the CPUs for which there are kernels. */
 #define PIPEANN_CACHE_LINE 64
 
 #endif							/* PIPEANN_BASE_H */

@@ -2,20 +2,19 @@
  * huge.c
  *		Huge pages for memory that is read at random.
  *
- * Codes are read so, and each read may miss the TLB. Then the processor
- * reads the page table, which is each process's own: where many clients take turns
- * on a processor, tables are out of the cache, too.
+ * Codes are read like that, and each read may miss the TLB. Then the CPU reads
+ * the page table, which each process has for itself: where many clients take
+ * turns on a CPU, page tables are not in the CPU's cache, either.
  *
- * huge_pages rules the server's own shared memory, and few have reserved any. So
- * where that is not in huge pages our part's pages are collapsed into transparent
- * ones as they are given out (Linux 6.1 and later), whatever the system's settings
- * are for memory of which nobody says so. This needs a mapping whose offsets are
- * multiples of a huge page where its addresses are; the server's begins anywhere.
- * Therefore a mapping of our own takes the part's place in it. For dynamic
- * segments and private copies the kernel is asked for transparent huge pages,
- * which it grants if the administrator allows it.
- *
- * A refusal does not matter anywhere.
+ * huge_pages decides for the server's own shared memory, and few systems have
+ * reserved huge pages. So if that memory is not in huge pages, the pages of
+ * our part of it are collapsed into transparent ones as they are given out
+ * (Linux 6.1 and later), whatever the system's default. This needs a mapping
+ * whose offsets are multiples of a huge page where its addresses are; the
+ * server's may begin anywhere. So a mapping of our own replaces the part. For
+ * dynamic segments and private copies the kernel is asked for transparent huge
+ * pages, which it grants if the administrator allows it. A refusal never
+ * matters.
  */
 #include "postgres.h"
 
@@ -37,7 +36,7 @@
 static char *mapped = NULL;
 static char *mapped_end = NULL;
 
-/* Ask for huge pages elsewhere. Each process that maps a segment has to ask. */
+/* Ask for huge pages in other memory. Each process that maps a segment has to ask. */
 void
 PipeannHugeAdvise(void *address, Size size)
 {
@@ -55,9 +54,9 @@ PipeannHugeAdvise(void *address, Size size)
  * At server start: map a part of the server's shared memory so that it can be in
  * huge pages. There is one such part; it begins at a multiple of PIPEANN_HUGE_PAGE.
  *
- * Memory in huge pages that were reserved stays where it is: one knows it by its
- * refusal to be cold. After a crash the server unmaps its shared memory, and what
- * has taken a place in it.
+ * Memory in reserved huge pages stays as it is: it is recognised by refusing
+ * MADV_COLD. After a crash the server unmaps its shared memory, with our
+ * mapping in it.
  */
 void
 PipeannHugeMap(void *part, Size size)
@@ -88,10 +87,9 @@ PipeannHugeMap(void *part, Size size)
 }
 
 /*
- * Put some of it into huge pages, as far as the kernel does it.
- *
- * The kernel refuses what this process has never touched. It may take a while if
- * memory is in pieces, so one at a time.
+ * Collapse some of it into huge pages, as far as the kernel allows. The kernel
+ * refuses memory that this process has never touched. It may take a while if
+ * memory is fragmented, so one page at a time.
  */
 void
 PipeannHugeCollapse(void *address, Size size)

@@ -34,8 +34,8 @@ PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values)
 }
 
 /*
- * Make an empty set of one that is no longer wanted, or of all zeroes, in the
- * memory that it has.
+ * Empty a set that is no longer needed, or initialise one of all zeroes,
+ * reusing its memory.
  */
 void
 PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values)

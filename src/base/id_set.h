@@ -24,9 +24,9 @@ typedef struct PipeannIdSet
 extern void PipeannIdSetGrow(PipeannIdSet *set);
 
 /*
- * Where a key is looked for first. The upper bits of a product with the golden ratio
- * depend on all of the key, spread runs of keys evenly, and are enough for sets of
- * any size.
+ * The first slot probed for a key. The upper bits of a product with the golden
+ * ratio depend on the whole key, spread consecutive keys evenly, and are
+ * enough for sets of any size.
  */
 static inline uint32
 PipeannIdSetHome(const PipeannIdSet *set, uint32 key)

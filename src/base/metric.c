@@ -1,6 +1,6 @@
 /*
  * metric.c
- *		What the metrics are.
+ *		The table of metrics.
  */
 #include "base/metric.h"
 

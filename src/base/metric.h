@@ -1,10 +1,9 @@
 /*
  * metric.h
- *		What the metrics are.
- *
- * A metric is a row of PipeannMetrics[], a kernel (PipeannExactDistance()) with a row of
- * code distances (PipeannPqTable()), bounds of what rounding does to it
- * (storage/bounds.c), and an operator class for each type.
+ *		The properties of metrics. A metric is an entry of PipeannMetrics[], a
+ *		kernel (PipeannExactDistance()), tables of code distances
+ *		(PipeannPqTable()), bounds of the effect of rounding
+ *		(storage/bounds.c), and an operator class for each type.
  */
 #ifndef PIPEANN_METRIC_H
 #define PIPEANN_METRIC_H
@@ -23,12 +22,12 @@ typedef struct PipeannMetricInfo
 	 */
 	int			power;
 
-	double		(*distance) (double key);	/* SQL's, of an order key */
+	double		(*distance) (double key);	/* SQL's distance for an order key */
 } PipeannMetricInfo;
 
 extern const PipeannMetricInfo PipeannMetrics[PIPEANN_NUM_METRICS + 1];
 
-/* Whether vectors of the type can be compared by it. */
+/* Whether vectors of the type can be compared by the metric. */
 static inline bool
 PipeannIsMetricOf(PipeannMetric metric, PipeannType type)
 {

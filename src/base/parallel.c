@@ -2,14 +2,14 @@
  * parallel.c
  *		Teams of several processes for CREATE INDEX, and what they share.
  *
- * Members meet at a barrier. It is made when all workers that were launched
- * have attached, as only then it is known how many there are; they wait for
- * that. An error of a worker reaches the leader there or wherever it looks for
+ * Members meet at a barrier. It is set up when all launched workers have
+ * attached, as only then their number is known; they wait for that. An error
+ * of a worker reaches the leader at the barrier or wherever it checks for
  * interrupts; an error of the leader ends the workers.
  *
- * maintenance_work_mem is the limit of all members together for the memory that
- * they share. What does not fit goes to temporary files that are mapped, and so
- * does what the system refuses: /dev/shm of a container is small.
+ * maintenance_work_mem is the limit of all members together for the memory
+ * that they share. What does not fit goes to temporary files that are mapped,
+ * and so does memory that the system refuses: a container's /dev/shm is small.
  */
 #include "postgres.h"
 
@@ -52,7 +52,7 @@
 #define KEY_BUFFER_USAGE UINT64CONST(0x5050000000000004)
 #define KEY_WAL_USAGE UINT64CONST(0x5050000000000005)
 
-/* The allocation that the members make just now, in memory that they share. */
+/* The allocation in progress, in memory that the members share. */
 struct PipeannShare
 {
 	dsm_handle	handle;			/* of a segment, or invalid */
@@ -92,22 +92,22 @@ BuildWaitEvent(void)
 /* ---------- shared memory that is a temporary file ---------- */
 
 /*
- * What a build keeps of every node does not fit maintenance_work_mem when there
- * are many. Then it is mapped from temporary files of PostgreSQL's, and the
- * system keeps of them in memory what it has room for. Nodes have numbers by
- * which near ones follow one another (graph/clusters.c), and the build goes
- * through them in that order. So it works on a part of a file at a time.
+ * With many nodes a build's arrays do not fit in maintenance_work_mem. Then
+ * they are mapped from PostgreSQL's temporary files, of which the operating
+ * system keeps in memory as much as it can. Nodes are numbered so that near
+ * ones follow one another (graph/clusters.c), and the build goes through them
+ * in that order. So it works on a part of a file at a time.
  *
  * A file is written before it is mapped: so a full disk is an error, not a
- * signal, temp_file_limit holds, and the statistics know the bytes.
+ * signal, temp_file_limit applies, and the bytes are in the statistics.
  */
 
-/* What has been allocated. Where it is a file this stays as long as the callback does. */
+/* An allocation. That of a file lives as long as the callback. */
 typedef struct Allocation
 {
 	void	   *at;
 	Size		size;
-	Size		counted;		/* bytes of memory, of s->used; 0 of a file */
+	Size		counted;		/* bytes counted in s->used; 0 for a file */
 	dsm_segment *segment;		/* or */
 	bool		mapped;			/* a file, or private memory */
 	File		file;
@@ -152,10 +152,10 @@ Map(Allocation *a, File file, uint32 number)
 
 /* ---------- allocations ---------- */
 
-/* So little is not worth a file, nor counting. */
+/* Less than this is not worth a file, nor counting. */
 #define SMALL (64 * 1024)
 
-/* Where memory is short, one part in WORK_PART is for everything but work. */
+/* If memory is short, one part in WORK_PART of it is for everything but work arrays. */
 #define WORK_PART 3
 
 static void
@@ -176,7 +176,7 @@ NoticeLimit(PipeannShares *s)
 							maintenance_work_mem / 1024));
 }
 
-/* Bytes of memory left; where it is short, most of it is for work. */
+/* Bytes of memory left; if it is short, most of it is for work arrays. */
 static Size
 SharesRoom(const PipeannShares *s, bool work)
 {
@@ -227,7 +227,7 @@ MakeFile(PipeannShares *s, Allocation *a)
 	Map(a, file, number);
 }
 
-/* The leader makes a segment if it may, else a file. */
+/* Make a segment if that is allowed, else a file. Only the leader calls this. */
 static void
 Make(PipeannShares *s, Allocation *a, bool work, bool segment)
 {
@@ -257,12 +257,12 @@ Make(PipeannShares *s, Allocation *a, bool work, bool segment)
 	}
 	a->at = dsm_segment_address(a->segment);
 	share->handle = dsm_segment_handle(a->segment);
-	/* memory that the server has reserved was used before */
+	/* memory that the server preallocates is reused, so it is not zeroed */
 	if (min_dynamic_shared_memory > 0)
 		memset(a->at, 0, a->size);
 }
 
-/* The others attach to it; whether all could is known after a meeting. */
+/* Attach to the leader's allocation; whether all members could is known after they meet. */
 static void
 Attach(PipeannShares *s, Allocation *a)
 {
@@ -284,7 +284,7 @@ Attach(PipeannShares *s, Allocation *a)
 		a->at = dsm_segment_address(a->segment);
 }
 
-/* What is exchanged is written over two exchanges later, when all have read it. */
+/* Exchange an allocation. Its slot is overwritten two exchanges later, when all have read it. */
 static void
 Exchange(PipeannTeam *team, PipeannShares *s, Allocation *a, bool work,
 		 bool segment)
@@ -315,8 +315,8 @@ SharesOf(PipeannTeam *team)
 }
 
 /*
- * Zeroed memory; a temporary file if there would be more than s->limit bytes of
- * memory, or if it is not to be had.
+ * Allocate zeroed memory; a temporary file if that would exceed s->limit
+ * bytes, or if the system refuses memory.
  */
 static void *
 Share(PipeannTeam *team, Size size, bool work)
@@ -335,7 +335,7 @@ Share(PipeannTeam *team, Size size, bool work)
 			a->segment = NULL;
 			Exchange(team, s, a, work, false);
 		}
-		/* the mapping is this transaction's, so that an error ends it */
+		/* the mapping belongs to the transaction, so that an error ends it */
 		if (a->segment != NULL)
 			dsm_unpin_mapping(a->segment);
 	}
@@ -397,7 +397,7 @@ Unshare(PipeannTeam *team, const void *memory)
 	elog(ERROR, "memory of an index build is not known");
 }
 
-/* Give back all that is left. */
+/* Give back all remaining allocations. */
 static void
 UnshareAll(PipeannTeam *team)
 {
@@ -421,7 +421,7 @@ OpenLog(void)
 static void
 WriteLog(void *log, const void *data, Size size)
 {
-	/* before 16 it does not say that it leaves the data alone */
+	/* before 16 its parameter is not const */
 	BufFileWrite(log, unconstify(void *, data), size);
 }
 
@@ -458,7 +458,7 @@ static const PipeannLogs Logs = {
 	.close = CloseLog
 };
 
-/* The callbacks that teams of any size have. */
+/* Set the callbacks that teams of any size have. */
 static void
 SetShares(PipeannParallel *p, FileSet *files, PipeannShare *share)
 {
@@ -487,12 +487,10 @@ BeginTeam(PipeannParallel *p, int member)
  * The number of workers by the server's rules for B-trees: what the table's
  * size or its parallel_workers ask for, 32 MB of maintenance_work_mem for each
  * participant, none for temporary tables and for expressions that are not
- * parallel safe. TRUNCATE makes indexes of empty tables, for which nobody is
- * worth launching.
- *
- * The server looks at the table's own pages. Where wide vectors are in TOAST these
- * are few, and the work is in the others: so a worker's worth of pages is made as much
- * smaller as they are.
+ * parallel safe. TRUNCATE builds indexes of empty tables, for which no worker
+ * is worth launching. The server considers only the table's own pages. If wide
+ * vectors are in TOAST these are few, and most of the work is in the others:
+ * so min_parallel_table_scan_size is reduced by the same ratio.
  */
 static int
 PlanWorkers(Relation heap, Relation index)
@@ -537,7 +535,7 @@ ReleaseSnapshot(PipeannParallel *p)
 		UnregisterSnapshot(p->snapshot);
 }
 
-/* A scan that could be parallel says how many blocks of the table it reads. */
+/* Initialise a table scan, parallel if it can be, which determines the number of blocks to read. */
 static void
 InitializeScan(PipeannParallel *p)
 {
@@ -545,7 +543,7 @@ InitializeScan(PipeannParallel *p)
 	p->nblocks = RelationGetNumberOfBlocks(p->heap);
 }
 
-/* Its segment is moved out of the attempt's resources. */
+/* Make the parallel context; its segment is moved out of the attempt's resource owner. */
 static void
 InitializeContext(void *arg)
 {
@@ -606,8 +604,8 @@ EndContext(PipeannParallel *p)
 }
 
 /*
- * Make the parallel context, and launch workers. False if that cannot be, or
- * if none could be launched.
+ * Make the parallel context, and launch workers. False if that fails, or if
+ * none could be launched.
  */
 static bool
 Launch(PipeannParallel *p, int workers)
@@ -655,8 +653,8 @@ Launch(PipeannParallel *p, int workers)
 
 /*
  * Make the leader's team: as many workers as the server's rules for CREATE
- * INDEX allow and as there are; maybe none. The temporary files go with the
- * current memory context at the latest.
+ * INDEX allow and are available; maybe none. Temporary files are removed with
+ * the current memory context at the latest.
  */
 void
 PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
@@ -680,7 +678,7 @@ PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
 	WaitForParallelWorkersToAttach(p->context);
 	workers = p->context->nworkers_launched;
 	BarrierInit(&p->shared->barrier, workers + 1);
-	/* an exchange, so that nobody sees it before the barrier */
+	/* an exchange, so that no worker sees it before the barrier is set up */
 	(void) pg_atomic_exchange_u32(&p->shared->members, workers + 1);
 	ConditionVariableBroadcast(&p->shared->begun);
 	BeginTeam(p, 0);
@@ -690,8 +688,8 @@ PipeannParallelBegin(PipeannParallel *p, Relation heap, Relation index,
 }
 
 /*
- * Wait until the workers have ended, and dispose of all that the team had. The
- * leader calls this.
+ * Wait until the workers have ended, and release everything that the team had.
+ * The leader calls this.
  */
 void
 PipeannParallelEnd(PipeannParallel *p)

@@ -30,9 +30,9 @@ typedef struct PipeannShares
 	FileSet    *files;			/* NULL: those of a team of one need no names */
 	Size		limit;			/* of memory, for all members together */
 	Size		used;
-	bool		short_of;		/* memory does not hold all; set by the build */
+	bool		short_of;		/* not everything fits in memory; set by the build */
 	uint32		nfiles;			/* made so far */
-	bool		noticed;		/* the user was told */
+	bool		noticed;		/* a NOTICE was raised */
 	List	   *live;			/* of Allocation */
 } PipeannShares;
 

@@ -1,6 +1,6 @@
 /*
  * pause.c
- *		For tests: waiting at a point, and which fault is planted.
+ *		For tests: waiting at pause points, and planted faults.
  */
 #include "base/pause.h"
 
@@ -14,8 +14,8 @@ static char *pause_at;
 int			pipeann_minute = 60000;
 
 /*
- * What comes behind a name in the setting, a list with commas and blanks; NULL if it is not
- * in it.
+ * The rest of the setting, a list with commas and blanks, after a name; NULL
+ * if the name is not in it.
  */
 static const char *
 BehindName(const char *name)

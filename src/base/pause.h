@@ -2,15 +2,15 @@
  * pause.h
  *		Points at which tests can make a backend wait, and faults that they plant.
  *
- * Built with PAUSE_POINTS=1, a backend that comes to a point named in
+ * If built with PAUSE_POINTS=1, a backend that reaches a point named in
  * pipeann.pause_at waits while another session holds the advisory lock
- * PIPEANN_PAUSE_KEY, or, if the name is followed by a colon and a number, for so
+ * PIPEANN_PAUSE_KEY, or, if the name is followed by a colon and a number, for that
  * many ms. In a server with injection points each point is an injection point.
  * Otherwise nothing is compiled in. A backend must hold no buffer lock at a point.
  *
- * Built with PLANTED_FAULTS=1, PIPEANN_PLANTED(name) is true in a session whose
- * setting pipeann.planted_fault is that name. Otherwise it is false when it is
- * compiled, and nothing is left of it. scripts/random-faults.sh plants each.
+ * If built with PLANTED_FAULTS=1, PIPEANN_PLANTED(name) is true in a session
+ * whose setting pipeann.planted_fault is that name. Otherwise it is false at
+ * compile time, and leaves no code. scripts/random-faults.sh plants each.
  */
 #ifndef PIPEANN_PAUSE_H
 #define PIPEANN_PAUSE_H

@@ -6,7 +6,7 @@
 
 #include "base/team.h"
 
-/* A team of one, which lasts until it is asked for again. */
+/* A team of one, valid until the next call. */
 PipeannTeam *
 PipeannTeamAlone(void)
 {
@@ -35,7 +35,7 @@ PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
 							   __ATOMIC_RELAXED);
 	if (*from >= team->n)
 	{
-		/* the step that used the next one's counter last is over for everybody */
+		/* all members have finished the step that used the next one's counter last */
 		if (PipeannTeamLeads(team))
 			__atomic_store_n(&team->shared->next[1 - team->step], 0,
 							 __ATOMIC_RELAXED);

@@ -3,10 +3,10 @@
  *		The processes that work on one index together.
  *
  * All members of a team run the same program. Work is done in steps: the items
- * 0 .. n - 1 of a step are handed out in runs to the member that asks next, and no
- * member goes on before all items are done. What a step writes must not depend
- * on which member does an item, so that the result is the same with any number of
- * members.
+ * 0 .. n - 1 of a step are handed out in runs to the member that asks next,
+ * and no member goes on before all items are done. What a step writes must not
+ * depend on which member handles an item, so that the result is the same with
+ * any number of members.
  *
  *		PipeannTeamEach(team, i, n, 64)
  *			...						-- item i
@@ -29,8 +29,8 @@ typedef struct PipeannTeamShared
 typedef struct PipeannTeam PipeannTeam;
 
 /*
- * A log is what one member writes to a temporary file, and later reads from the
- * front to the end. read() is false at the end; an error if there is a part.
+ * A log is what one member writes to a temporary file, and later reads sequentially.
+ * read() returns false at the end, and errors if only a part is left.
  */
 typedef struct PipeannLogs
 {
@@ -48,9 +48,9 @@ struct PipeannTeam
 	int			member;			/* 0 is the leader */
 	int			members;
 	PipeannTeamShared *shared;
-	PipeannTeamShared alone;	/* shared, of a team of one */
+	PipeannTeamShared alone;	/* what shared points to in a team of one */
 
-	/* the present step */
+	/* the current step */
 	uint64		n;
 	uint64		run;			/* items handed out at once */
 	int			step;			/* 0 or 1, in turn */
@@ -74,7 +74,7 @@ PipeannTeamLeads(const PipeannTeam *team)
 	return team->member == 0;
 }
 
-/* Wait until all members have come here. */
+/* Wait until all members have reached this point. */
 static inline void
 PipeannTeamMeet(PipeannTeam *team)
 {
@@ -82,7 +82,7 @@ PipeannTeamMeet(PipeannTeam *team)
 		team->meet(team);
 }
 
-/* Tell how far a step has come that the leader does alone. */
+/* Report the progress of a step that the leader does alone. */
 static inline void
 PipeannTeamReport(PipeannTeam *team, uint64 done, uint64 n)
 {
@@ -144,8 +144,8 @@ PipeannTeamAlloc(PipeannTeam *team, Size size)
 	((type *) PipeannTeamAlloc((team), mul_size((n), sizeof(type))))
 
 /*
- * Such memory for what is used here and there, at random: where memory is short it
- * is a file only if nothing else is left.
+ * Such memory for arrays accessed at random: if memory is short, it is a file
+ * only if there is no other way.
  */
 static inline void *
 PipeannTeamAllocWork(PipeannTeam *team, Size size)
@@ -153,7 +153,7 @@ PipeannTeamAllocWork(PipeannTeam *team, Size size)
 	return PipeannTeamAllocAs(team, size, true);
 }
 
-/* Give it back, if it is not NULL. All members call, when none uses it any more. */
+/* Give memory back, unless it is NULL. All members call, when none uses it any more. */
 static inline void
 PipeannTeamFree(PipeannTeam *team, const void *memory)
 {
@@ -172,7 +172,7 @@ PipeannTeamFits(PipeannTeam *team, Size size)
 	return team->room == NULL || size <= team->room(team, false);
 }
 
-/* Bytes that PipeannTeamAllocWork() has. */
+/* Bytes of memory that PipeannTeamAllocWork() has left. */
 static inline Size
 PipeannTeamRoom(PipeannTeam *team)
 {
