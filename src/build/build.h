@@ -1,6 +1,6 @@
 /*
  * build.h
- *		CREATE INDEX; new codes, and REINDEX, of an index that has outgrown its own.
+ *		CREATE INDEX; and retraining or REINDEX of an index that is outgrown.
  *
  * This room knows a table's rows, the graph in memory, the format of pages, and
  * codes and entry graph of an index in use. It must not know how rows are
@@ -24,7 +24,7 @@ extern void pipeannbuildempty(Relation index);
 /* What a phase of a build is called, or NULL. */
 extern const char *PipeannPhaseName(int64 phase);
 
-/* What a parallel worker of a build begins with; found by its name. */
+/* Main function of a build's parallel workers, found by its name. */
 extern PGDLLEXPORT void PipeannParallelWorker(dsm_segment *seg, shm_toc *toc);
 
 /* coding.c */
@@ -36,10 +36,10 @@ extern bool pipeann_auto_reindex;
 
 extern void PipeannKeepUp(Relation heap, Relation index);
 
-/* What a background worker begins with; found by its name. */
+/* Main function of the background worker, found by its name. */
 extern PGDLLEXPORT void PipeannReindexWorker(Datum arg);
 
-/* ---------- build.c: what a build will take ---------- */
+/* ---------- build.c: estimating a build ---------- */
 
 /* A column and its index-to-be. The metric is assumed to be L2. */
 typedef struct PipeannBuildInput
@@ -67,7 +67,7 @@ typedef struct PipeannBuildEstimate
 {
 	uint64		memory_one_pass;	/* maintenance_work_mem to do without
 									 * temporary files for shared arrays */
-	uint64		temp_bytes;		/* of temporary files as things are */
+	uint64		temp_bytes;		/* of temporary files with the current settings */
 	uint64		index_bytes;
 	uint64		code_bytes;		/* in memory, for searches */
 	uint64		shared_memory;	/* pipeann.shared_memory for it alone */

@@ -1,6 +1,6 @@
 /*
  * internal.h
- *		Rows, from wherever they come, nodes made of them, and codes; private to build/.
+ *		Rows, from whatever source, nodes made from them, and codes; private to build/.
  */
 #ifndef PIPEANN_BUILD_INTERNAL_H
 #define PIPEANN_BUILD_INTERNAL_H
@@ -23,7 +23,7 @@ PipeannVectorsLike(const PipeannLayout *l, uint32 n)
 	};
 }
 
-/* A row of a vector that is not its first one. */
+/* A row of a vector other than its first one. */
 typedef struct PipeannDuplicate
 {
 	ItemPointerData tid;
@@ -89,7 +89,7 @@ PipeannNodeLong(const PipeannNodes *nodes, uint32 node)
 }
 
 /* packing.c */
-/* Seed of clusters and graphs: a constant, so that they depend on the rows alone. */
+/* Seed of clusters and graphs: a constant, so that they depend only on the rows. */
 #define PIPEANN_BUILD_SEED UINT64CONST(0x76616d616e61)
 
 extern void PipeannReserveNodes(PipeannMeta *meta, const PipeannNodes *nodes);
@@ -97,11 +97,11 @@ extern void PipeannWriteNodes(PipeannTeam *team, Relation index,
 							  PipeannMeta *meta, PipeannNodes *nodes,
 							  PipeannGraph *graph, const uint32 *order);
 
-/* ---------- where rows come from ---------- */
+/* ---------- sources of rows ---------- */
 
 typedef struct PipeannSourceRow
 {
-	uint32		number;			/* of its vector among all */
+	uint32		number;			/* its vector's number among all */
 	double		norm;
 	ItemPointerData tid;
 	const PipeannRow *row;		/* with values, or NULL */
@@ -117,10 +117,10 @@ typedef struct PipeannRowSource PipeannRowSource;
 struct PipeannRowSource
 {
 	int			dim;
-	PipeannMetric metric;		/* of which vectors are embedded */
+	PipeannMetric metric;		/* by which vectors are embedded */
 	PipeannStorage wanted;		/* PIPEANN_STORAGE_AUTO too */
-	PipeannStorage whole;		/* loses nothing of any vector of the column's type */
-	PipeannStorage rounding;	/* for vectors that half precision suits */
+	PipeannStorage whole;		/* represents any vector of the column's type exactly */
+	PipeannStorage rounding;	/* for vectors for which half precision is enough */
 	uint32		n;				/* vectors */
 	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
 	double		max_norm;
@@ -139,11 +139,11 @@ typedef struct PipeannRows
 	PipeannVectors near;		/* the same or reduced: a graph is built by these */
 	PipeannRounding *roundings; /* [n] if the storage rounds or cuts, else NULL */
 	PipeannLong longer;
-	pg_atomic_uint64 *long_bytes;	/* of these, so far */
+	pg_atomic_uint64 *long_bytes;	/* of the long ones, so far */
 	ItemPointerData *tids;		/* [n] */
 	char	   *values;			/* rows with values, or NULL if they have none */
 	uint64	   *values_at;		/* [n] */
-	uint32	   *hash;			/* [n] of the vector as it is stored */
+	uint32	   *hash;			/* [n] of the stored vector */
 	uint8	   *again;			/* [n] equal to an earlier row */
 	uint32	   *number;			/* [n] the first such row; later the node */
 	uint32		distinct;		/* rows that are not */
@@ -161,9 +161,9 @@ extern void PipeannRowsFree(PipeannTeam *team, PipeannRows *rows);
 typedef struct PipeannCoding PipeannCoding;
 
 /*
- * The entry graph has a tenth of the nodes, with few edges: 7 bytes a row in
- * memory besides its code. A search then begins near its end and reads fewer
- * pages than with PipeANN's 1 % of the nodes, 32 edges each (PipeANN 4.2.2).
+ * The entry graph has a tenth of the nodes, with few edges: 7 bytes of memory for
+ * each row besides its code. A search then begins near its goal and reads fewer
+ * pages than with PipeANN's 1 % of the nodes, with 32 edges each (PipeANN 4.2.2).
  */
 #define PIPEANN_ENTRY_FRACTION 10
 #define PIPEANN_MIN_ENTRY 256
@@ -184,7 +184,7 @@ extern PipeannCoding *PipeannMakeCodes(PipeannTeam *team, Relation index,
 extern void PipeannMakeEntries(PipeannTeam *team, PipeannCoding *k, const PipeannNodes *nodes,
 							   PipeannMeta *meta);
 
-/* What a build foresees: bytes that members share, and steps of the team. */
+/* For a build's plan: bytes that members share, and steps of the team. */
 extern Size PipeannCodingMemory(const PipeannLayout *l, uint32 nodes,
 								uint32 ids);
 extern uint32 PipeannCodeSteps(const PipeannLayout *l, uint32 ids);
