@@ -10,10 +10,10 @@
 #include "base/id_set.h"
 #include "pq/pq.h"
 
-/* Codes that a loader is asked for at once at the most, and whose addresses stay valid. */
+/* The most codes requested from a loader at once, whose addresses stay valid together. */
 #define PIPEANN_MOST_GATHERED 512
 
-/* What gets codes that are not in memory. Ids are below ncodes. */
+/* Loads codes that are not in memory. Ids are below ncodes. */
 typedef struct PipeannCodeLoader PipeannCodeLoader;
 struct PipeannCodeLoader
 {
@@ -29,29 +29,29 @@ struct PipeannCodeLoader
 						   const uint8 **codes);
 
 	/*
-	 * Whether a block's codes are all in memory, up to the next call of this, so that
-	 * an attribute's byte of its first node is followed by those of the others. They
-	 * may be read for it.
+	 * Whether a block's codes are all in memory, until the next call, so that
+	 * an attribute's byte of the first node is followed by those of the
+	 * others. May read them.
 	 */
 	bool		(*has_block) (PipeannCodeLoader *loader, uint32 first);
 
-	/* n nodes will be gone through soon. */
+	/* Prefetch for n nodes that will be visited soon. */
 	void		(*prefetch) (PipeannCodeLoader *loader, uint32 first, uint32 n);
 
 	uint64		reads;			/* code pages read, from buffers or disk */
-	bool		stale;			/* newer codes were met: any node may match */
+	bool		stale;			/* newer codes were found: any node may match */
 };
 
-/* What is known of the nodes without reading them. */
+/* The codes of an index, as searches see them. */
 typedef struct PipeannCodes
 {
 	PipeannPq	pq;
-	uint32		ncodes;			/* ids that codes cover */
+	uint32		ncodes;			/* ids below this have codes */
 	uint32		attr_bytes;		/* bytes of attribute codes, behind the codes */
 	PipeannCodeLoader *loader;	/* NULL: all codes are in memory, in chunks[] */
 	uint8	   *const *chunks;
-	const volatile uint32 *stores;	/* [2] times that codes in memory began and
-									 * ended to be written over; or NULL */
+	const volatile uint32 *stores;	/* [2] times that overwriting codes in
+									 * memory began and ended; or NULL */
 	int			chunk_shift;	/* log2 of the codes in a chunk */
 	uint32		entry_count;
 	uint32		entry_degree;
@@ -62,7 +62,7 @@ typedef struct PipeannCodes
 	const uint8 *entry_codes;	/* [entry_count][nsubvectors] */
 } PipeannCodes;
 
-/* Where a node's code is if all are in memory. */
+/* A node's code, if all are in memory. */
 static inline const uint8 *
 PipeannCodeInMemory(const PipeannCodes *codes, uint32 id)
 {
@@ -80,8 +80,8 @@ PipeannCodeAt(const PipeannCodes *codes, uint32 id)
 }
 
 /*
- * The codes of n nodes, PIPEANN_MOST_GATHERED at the most. The processor is told of
- * those in memory: it may fetch them while others are looked up.
+ * Get the codes of n nodes, at most PIPEANN_MOST_GATHERED. Those in memory are
+ * prefetched while others are looked up.
  */
 static inline void
 PipeannGatherCodes(const PipeannCodes *codes, const uint32 *ids, int n,
@@ -100,8 +100,8 @@ PipeannGatherCodes(const PipeannCodes *codes, const uint32 *ids, int n,
 }
 
 /*
- * Byte number `plane` of a node's attribute code; of one in memory followed by that
- * of the nodes behind it to the end of the block.
+ * Byte number `plane` of a node's attribute code; if in memory, followed by
+ * the bytes of the next nodes up to the end of the block.
  */
 static inline const uint8 *
 PipeannAttributeAt(const PipeannCodes *codes, uint32 id, uint32 plane)
@@ -114,12 +114,12 @@ PipeannAttributeAt(const PipeannCodes *codes, uint32 id, uint32 plane)
 }
 
 /*
- * The attribute codes with which a node may have a row that matches the conditions
- * of a scan. Of each column of one byte: the set of bytes, 32 bytes with a bit for each.
- * Of two bytes: a range of the number that they are, the first byte being the higher
- * one; or the set of first bytes, and for each of them the set of second ones. With a
- * range also those pass whose first byte alone is 0. The code of an array is looked at
- * byte by byte, as that many columns.
+ * The attribute codes with which a node may have a row that matches the
+ * conditions of a scan. For a column of one byte: the set of bytes that pass, as
+ * 32 bytes with a bit for each. Of two bytes: a range of their value, the first
+ * byte being the higher one; or the set of first bytes, and for each of them the
+ * set of second bytes. With a range codes also pass of which only the first byte
+ * is 0. An array's code is tested byte by byte, as that many columns.
  */
 #define PIPEANN_MAX_CODE_COLUMNS 64
 #define PIPEANN_MOST_ROWS 8
@@ -140,13 +140,13 @@ typedef struct PipeannCodeColumn
 	uint8		first[32];
 	const uint8 *second;		/* [256][32], or NULL */
 
-	/* the rows of `second` that differ, but for empty ones */
+	/* the rows of `second` that differ, except empty ones */
 	int			nrows;			/* or -1: too many */
 	PipeannCodeRow rows[PIPEANN_MOST_ROWS];
 
 	/*
-	 * Columns are tests one after the other. A node has to pass the next one as well
-	 * (also), or it is enough if it passes those that follow (otherwise).
+	 * Columns are tests one after the other. A node has to pass the next one,
+	 * too (also), or needs to pass only those that follow (otherwise).
 	 */
 	bool		also;
 	bool		otherwise;
@@ -155,7 +155,7 @@ typedef struct PipeannCodeColumn
 typedef struct PipeannCodeFilter
 {
 	int			n;
-	double		precision;		/* guessed share of those that pass that match */
+	double		precision;		/* estimated share of passing nodes that match */
 	PipeannCodeColumn columns[PIPEANN_MAX_CODE_COLUMNS];
 } PipeannCodeFilter;
 
@@ -181,9 +181,9 @@ PipeannColumnPasses(const PipeannCodes *codes, const PipeannCodeColumn *column,
 }
 
 /*
- * Bytes of an attribute code that are overwritten while they are looked at may be of two
- * codes. So a code that does not pass counts only if no code was being written at the
- * beginning, or has been since.
+ * Bytes of an attribute code that is overwritten while it is read may belong
+ * to two codes. So a code that does not pass counts only if no code was being
+ * written at the beginning, or has been since.
  */
 static inline uint32
 PipeannStoresBegun(const PipeannCodes *codes)
@@ -240,8 +240,8 @@ extern void PipeannPrefetchBlock(const PipeannCodes *codes,
 								 uint32 first);
 
 /*
- * Which of the nodes first .. first + n - 1 pass: bit i of mask[] is that of first + i.
- * n is a multiple of 64, and all of it in one block; first < ncodes.
+ * Which of the nodes first .. first + n - 1 pass: bit i of mask[] is that of first +
+ * i. n is a multiple of 64, and all nodes are in one block; first < ncodes.
  */
 extern void PipeannPassing(const PipeannCodes *codes,
 						   const PipeannCodeFilter *filter, uint32 first,

@@ -5,11 +5,11 @@
  * This room knows vectors as arrays of floats. It must not know an index or a
  * server.
  *
- * A vector of dim dimensions is cut into nsubvectors runs of consecutive
+ * A vector of dim dimensions is cut into nsubvectors subvectors of consecutive
  * dimensions. Each is replaced by the number of the nearest of 256 centroids
  * (Jegou et al., Product Quantization for Nearest Neighbor Search; used as in
- * DiskANN and PipeANN). Byte j of a code belongs to subvector j; subvectors are
- * ordered so that any prefix of a code is spread over the whole vector.
+ * DiskANN and PipeANN). Byte j of a code belongs to subvector j; subvectors
+ * are ordered so that any prefix of a code is spread over the whole vector.
  */
 #ifndef PIPEANN_PQ_H
 #define PIPEANN_PQ_H
@@ -37,14 +37,14 @@ typedef struct PipeannPq
 } PipeannPq;
 
 /*
- * In memory codes stand in blocks of this many: first those of the vectors, then the
- * first bytes of all attribute codes of the block, the second bytes, and so on. So
- * one byte of all nodes can be gone through without a look at others.
+ * In memory codes are stored in blocks of this many: first those of the vectors,
+ * then the first bytes of all attribute codes of the block, the second bytes, and
+ * so on. So one byte of all nodes can be scanned without reading the others.
  */
 #define PIPEANN_CODE_BLOCK_SHIFT 10
 #define PIPEANN_CODE_BLOCK (1U << PIPEANN_CODE_BLOCK_SHIFT)
 
-/* Where a run of codes has that of a vector; runs begin with a block. */
+/* The offset of a vector's code in an array of codes that begins with a block. */
 static inline Size
 PipeannCodeOffset(uint32 at, uint32 pq_bytes, uint32 attr_bytes)
 {
@@ -87,13 +87,13 @@ extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 extern void PipeannPqPatterns(const PipeannPq *layout, float *centroids);
 
 /*
- * The order key for what a table that is not of bits adds up to.
- *
- * Of normalised vectors x and q, -q * x is half of the squared distance, less 1. Of
- * a code's vector c in the place of x the two are not the same: -q * c errs by what
- * q * (x - c) is, which has a part that x alone brings, however near q is. The
- * squared distance errs by (q - x) * (x - c) and half of the code's own error, so the
- * less the nearer. Among vectors in like directions that is all that tells them apart.
+ * The order key for a sum of table entries, except for bits. For normalised
+ * vectors x and q, -q * x is half of the squared distance, minus 1. For a
+ * code's vector c in place of x the two differ: the error of -q * c is q * (x
+ * - c), a part of which depends on x alone, however near q is. The error of
+ * the squared distance is (q - x) * (x - c) and half of the code's own error:
+ * it is the smaller the nearer q is. Among vectors in similar directions that
+ * makes the difference.
  */
 static inline float
 PipeannPqKey(PipeannMetric metric, float sum)
@@ -101,7 +101,7 @@ PipeannPqKey(PipeannMetric metric, float sum)
 	return metric == PIPEANN_COSINE ? 0.5f * sum - 1.0f : sum;
 }
 
-/* Code distances by a query's table: order keys, those of bits to the last one. */
+/* Code distances by a query's table: order keys, exact for bits. */
 static inline void
 PipeannPqScan(const PipeannPq *pq, PipeannMetric metric, const float *table,
 			  const uint8 *const *codes, int n, float *out)
