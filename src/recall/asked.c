@@ -15,7 +15,7 @@ RoomFor(const PipeannLayout *l)
 	return palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
 }
 
-/* Ask for what is near a vector. */
+/* Make a query for the neighbours of a vector. */
 void
 PipeannAskVector(const PipeannLayout *l, const float *x, PipeannAsked *asked)
 {
@@ -25,8 +25,8 @@ PipeannAskVector(const PipeannLayout *l, const float *x, PipeannAsked *asked)
 }
 
 /*
- * Ask for what is near a node of the index, the i-th of n that are taken from all over it, by
- * chance. False if there is none with rows in that part of the index.
+ * Make a query for the neighbours of a random node of the i-th of n parts of
+ * the index. False if that part has no node with rows.
  */
 bool
 PipeannAskOwn(const PipeannIndexView *view, int i, int n, uint64 random, PipeannAsked *asked)
@@ -58,18 +58,18 @@ PipeannAskOwn(const PipeannIndexView *view, int i, int n, uint64 random, Pipeann
 	return found;
 }
 
-/* Answers in the making. */
+/* State of computing exact answers. */
 typedef struct Exact
 {
 	PipeannIndexView *view;
 	PipeannAsked *asked;
 	int			n;
 	PipeannStorage form;		/* in which vectors are compared */
-	const void **queries;		/* [n] of the kernels that are used */
-	float	   *x;				/* of the node that is compared */
+	const void **queries;		/* [n] as the kernels need them */
+	float	   *x;				/* vector of the node that is compared */
 } Exact;
 
-/* Copy a node's vector in the form that is compared. False if it is gone. */
+/* Copy a node's vector in the form in which it is compared. False if it is gone. */
 static bool
 CopyVector(const Exact *e, uint32 id, const PipeannSlot *slot)
 {

@@ -23,7 +23,7 @@ double		pipeann_target_recall;
 
 /* ---------- what searches find of the exact answers ---------- */
 
-/* What searches that are compared with exact answers call back with. */
+/* Argument of the callbacks of searches that are compared with exact answers. */
 typedef struct Asking
 {
 	PipeannIndexView *view;
@@ -49,11 +49,10 @@ IsOther(uint32 id, const PipeannSlot *slot, void *arg)
 }
 
 /*
- * Parameters of searches in strict order with a list of this length, or of those that
- * return rows that come late, too.
- *
- * Most scans want ten rows: in strict order a search with a shorter list would soon
- * have to go on, and nearer rows that it then finds are lost.
+ * Parameters of searches with a list of this length, in strict order, or in an
+ * order that includes late rows. Most scans want ten rows: in strict order a
+ * search with a shorter list would soon have to go on, and nearer rows that it
+ * then finds are left out.
  */
 PipeannSearchParams
 PipeannParamsOf(int list, bool strict)
@@ -69,7 +68,7 @@ PipeannParamsOf(int list, bool strict)
 	};
 }
 
-/* The next result of a search that goes on as it does in a scan, or NULL. */
+/* The next result of a search that goes on as in a scan, or NULL. */
 static const PipeannResult *
 Next(PipeannSearch *search, uint64 taken, bool strict)
 {
@@ -86,9 +85,9 @@ Next(PipeannSearch *search, uint64 taken, bool strict)
 }
 
 /*
- * Begin a search for a query. As if the node that it was made of were not in the index,
- * no edge of it is followed: its neighbours were chosen for it, and the query would find
- * them too easily.
+ * Begin a search for a query. No edge of the node whose vector it is is
+ * followed, as if the node were not in the index: its neighbours were chosen
+ * for it, and would be found too easily.
  */
 static void
 BeginAsked(PipeannIndexView *view, PipeannPageSource *source, PipeannSearch *search,
@@ -114,10 +113,10 @@ BeginAsked(PipeannIndexView *view, PipeannPageSource *source, PipeannSearch *sea
 					   asked->query, &own);
 }
 
-/* By so much two computations of a distance may differ, relative to it. */
+/* Two computations of a distance may differ by this much, relative to it. */
 #define ROUNDING (16 * FLT_EPSILON)
 
-/* The distance of the k-th true neighbour, and what is equal. */
+/* The distance of the k-th true neighbour, with a margin for equal distances. */
 static float
 Farthest(const PipeannAsked *asked, int k)
 {
@@ -128,10 +127,10 @@ Farthest(const PipeannAsked *asked, int k)
 
 /*
  * How many of the true nearest neighbours a scan with these parameters finds. Equal
- * distances are equally good. (Of a rounded vector the least distance is compared with
- * one in the middle of what it may be: few others are as near as that, and they count
- * only where a neighbour was missed.) Rows may have come since the true neighbours were
- * looked for: no more are found than there were, which may have been none.
+ * distances are equally good. (For a rounded vector the least possible distance is compared
+ * with one in the middle of its range: few others are as near as that, and they count only
+ * where a neighbour was missed.) Rows may have been inserted since the true neighbours were
+ * computed: at most as many count as there were then, which may have been none.
  */
 int
 PipeannFoundByScan(PipeannIndexView *view, const PipeannSearchParams *params,
@@ -154,7 +153,7 @@ PipeannFoundByScan(PipeannIndexView *view, const PipeannSearchParams *params,
 	while (n < asked->n && (result = view->cache == NULL ? PipeannSearchPop(search) :
 							Next(search, n, strict)) != NULL)
 	{
-		/* in strict order what comes after a farther one is lost */
+		/* in strict order a result after a farther one is left out */
 		if (strict && result->dist < last)
 			continue;
 		last = result->dist;

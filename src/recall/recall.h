@@ -15,11 +15,11 @@
 /* A query of an index, with its exact answer. */
 typedef struct PipeannAsked
 {
-	float	   *query;			/* of length 1 for cosine */
+	float	   *query;			/* normalised for cosine */
 	uint32		own;			/* node whose vector it is, which does not count;
 								 * or INVALID_ID */
 	int			k;				/* neighbours that are wanted */
-	int			n;				/* true ones that there are */
+	int			n;				/* number of true neighbours found */
 	float	   *nearest;		/* their order keys, sorted */
 } PipeannAsked;
 
