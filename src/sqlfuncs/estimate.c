@@ -1,6 +1,6 @@
 /*
  * estimate.c
- *		pipeann_build_estimate(): what CREATE INDEX would take.
+ *		pipeann_build_estimate(): an estimate of what CREATE INDEX takes.
  */
 #include "postgres.h"
 
@@ -26,7 +26,7 @@
 
 PG_FUNCTION_INFO_V1(pipeann_build_estimate);
 
-/* Blocks that are looked at: the error of a count is then a few per cent. */
+/* Sampled blocks: with these the error of a count is a few per cent. */
 #define SAMPLE_BLOCKS 1000
 
 /* Whether an operator class of this access method is for a type. */
@@ -75,8 +75,8 @@ Count(int column)
 }
 
 /*
- * The table's rows as the planner counts them, or if it has no statistics as
- * many as the sample has in proportion; only those that are not NULL.
+ * The number of the table's rows by the planner's statistics, or without any
+ * in proportion to the sample; only those that are not NULL.
  */
 static uint64
 EstimateRows(Relation table, double fraction, const char *column,
@@ -98,7 +98,7 @@ EstimateRows(Relation table, double fraction, const char *column,
 	return seen == 0 ? (uint64) rows : (uint64) (rows * not_null / seen);
 }
 
-/* The column's type, and the columns behind it as an index would have their values, or NULL. */
+/* Set the column's type, and the values that an index would have of the other columns, or NULL. */
 static void
 TakeColumns(PipeannBuildInput *in, Oid am, TupleDesc columns)
 {
@@ -119,7 +119,7 @@ TakeColumns(PipeannBuildInput *in, Oid am, TupleDesc columns)
 		TupleDescCopyEntry(in->values, i, columns, i + 1);
 }
 
-/* Take what is known of a column from the table; list: of columns, that one first. */
+/* Read a sample and statistics of a table; list has the columns, the vector first. */
 static void
 ReadTable(Relation table, const char *column, const char *list, Oid am,
 		  PipeannBuildInput *in)
@@ -169,7 +169,7 @@ pipeann_build_estimate(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a table or materialized view",
 						RelationGetRelationName(table))));
-	/* as WITH would take them */
+	/* as WITH would parse them */
 	in.options = (const PipeannOptions *)
 		index_reloptions(GetIndexAmRoutineByAmId(am, false)->amoptions,
 						 PointerGetDatum(PG_GETARG_ARRAYTYPE_P(2)), true);

@@ -88,7 +88,7 @@ BuildPhases(const PipeannBuilt *built)
 	return DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
 }
 
-/* Bytes of an index's codes in memory, or that they would take there. */
+/* Bytes that an index's cache has in memory, or would take. */
 static int64
 MemoryBytes(const PipeannIndexView *view)
 {
@@ -218,9 +218,9 @@ pipeann_last_search(PG_FUNCTION_ARGS)
 }
 
 /*
- * Whether counters are those of an index that is there, and the user may see them: who may
- * read its table, or all statistics. Counters of dropped indexes are left until others need
- * their place.
+ * Whether counters are those of an existing index, and the user may see them:
+ * because of SELECT on its table, or pg_read_all_stats. Counters of dropped
+ * indexes stay until others need their place.
  */
 static bool
 IsShown(const PipeannIndexStats *stats)

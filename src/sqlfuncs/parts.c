@@ -1,6 +1,6 @@
 /*
  * parts.c
- *		SQL functions for indexes with parts, of which servers keep one each in memory.
+ *		SQL functions for indexes with parts, one of which each server keeps in memory.
  */
 #include "postgres.h"
 
@@ -19,8 +19,8 @@ PG_FUNCTION_INFO_V1(pipeann_index_part);
 PG_FUNCTION_INFO_V1(pipeann_search_step);
 
 /*
- * Open an index and its table, before the index as everybody does. Both functions tell
- * where rows are, visible or not: so who may not see all rows is refused.
+ * Open a table and then its index, the usual order. Both functions reveal where
+ * rows are, visible or not, so users who may not see all rows are refused.
  */
 static Relation
 OpenIndex(Oid relid, Relation *table)
@@ -47,7 +47,7 @@ Close(Relation index, Relation table)
 	table_close(table, AccessShareLock);
 }
 
-/* pipeann_index_part(regclass, vector): the part to ask for what is near a vector. */
+/* pipeann_index_part(regclass, vector): the part to ask for rows near a vector. */
 Datum
 pipeann_index_part(PG_FUNCTION_ARGS)
 {
@@ -70,8 +70,8 @@ pipeann_index_part(PG_FUNCTION_ARGS)
 }
 
 /*
- * pipeann_search_step(regclass, bytea): a step of another server's search. One that is
- * behind may not know the index yet, and on one that is ahead it may be gone.
+ * pipeann_search_step(regclass, bytea): a step of another server's search. A server
+ * that is behind may not have the index yet, and on one that is ahead it may be gone.
  */
 Datum
 pipeann_search_step(PG_FUNCTION_ARGS)

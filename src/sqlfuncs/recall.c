@@ -1,6 +1,6 @@
 /*
  * recall.c
- *		SQL functions: the recall of queries, and the curve by which it is a setting.
+ *		SQL functions: the recall of queries, and the curve for pipeann.target_recall.
  */
 #include "postgres.h"
 
@@ -27,13 +27,13 @@ PG_FUNCTION_INFO_V1(pipeann_query_recalls);
 PG_FUNCTION_INFO_V1(pipeann_calibrate);
 PG_FUNCTION_INFO_V1(pipeann_target_list);
 
-/* Queries whose exact answers are looked for in one pass over the index. */
+/* Queries whose exact answers are computed in one pass over the index. */
 #define AT_ONCE 100
 
 typedef struct RecallState
 {
 	PipeannIndexView view;
-	MemoryContext context;		/* of the queries that are answered together */
+	MemoryContext context;		/* for queries that are answered together */
 	PipeannAsked *asked;
 	int			nasked;
 	int			k;
@@ -42,7 +42,7 @@ typedef struct RecallState
 	int			nshares;
 } RecallState;
 
-/* Open an index for as many queries. */
+/* Open an index for at most `most` queries. */
 static void
 Begin(RecallState *state, Oid relid, int k, int most)
 {
@@ -69,7 +69,7 @@ End(RecallState *state)
 	relation_close(state->view.index, AccessShareLock);
 }
 
-/* Compare what searches with the current settings find with the exact answers. */
+/* Compare the results of searches with the current settings with the exact answers. */
 static void
 CompareAll(RecallState *state)
 {
@@ -96,8 +96,8 @@ CompareAll(RecallState *state)
 
 /*
  * pipeann_recall(regclass, k, samples): the mean share of the true k nearest
- * neighbours that a search with the current settings finds, for vectors of the index that
- * are asked for as if they were not there. NULL for an index of less than two nodes.
+ * neighbours that a search with the current settings finds, for vectors of the
+ * index, as if they were not there. NULL for an index of fewer than two nodes.
  */
 Datum
 pipeann_recall(PG_FUNCTION_ARGS)
@@ -134,8 +134,8 @@ pipeann_recall(PG_FUNCTION_ARGS)
 }
 
 /*
- * Take the queries of an array, but those to which no distance is defined, and have at_once
- * of them answered at a time.
+ * Process the queries of an array, except those without distances, at_once of
+ * them at a time.
  */
 static void
 TakeQueries(RecallState *state, ArrayType *array, int at_once)
@@ -148,7 +148,7 @@ TakeQueries(RecallState *state, ArrayType *array, int at_once)
 	bool	   *nulls;
 	int			n;
 
-	/* what reads them takes them for values of the index's own type */
+	/* they will be read as values of the index's own type */
 	if (type != own)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
@@ -182,8 +182,8 @@ LengthOf(ArrayType *array)
 }
 
 /*
- * pipeann_query_recalls(regclass, queries, k): the shares of queries that the user has,
- * for pipeann_recall() and pipeann_recall_interval() of these.
+ * pipeann_query_recalls(regclass, queries, k): the shares of the user's
+ * queries, for pipeann_recall() and pipeann_recall_interval().
  */
 Datum
 pipeann_query_recalls(PG_FUNCTION_ARGS)
@@ -199,15 +199,15 @@ pipeann_query_recalls(PG_FUNCTION_ARGS)
 										  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
-/* Fewer tell too little. */
+/* With fewer queries the curve is too imprecise. */
 #define LEAST_CALIBRATING 20
 #define MOST_CALIBRATING 10000
 #define MOST_K 1000
 
 /*
- * pipeann_calibrate(regclass, queries, k): measure with these queries how long a
- * search's list has to be, and keep it in the index; returns how many queries there were.
- * Only the table's owner may, and only where pages can be changed.
+ * pipeann_calibrate(regclass, queries, k): measure with these queries how long
+ * a search's list has to be, and store that in the index; returns the number
+ * of queries. Only the table's owner may, and not on a replica.
  */
 Datum
 pipeann_calibrate(PG_FUNCTION_ARGS)
@@ -262,8 +262,8 @@ pipeann_calibrate(PG_FUNCTION_ARGS)
 }
 
 /*
- * pipeann_target_list(regclass, recall, k): the list of searches that aim at a recall, by
- * the curve, NULL if there is none; the queries that made it; and whether it is stale.
+ * pipeann_target_list(regclass, recall, k): the list length for a target recall, by the curve,
+ * NULL if there is none; by how many queries it was measured; and whether it is stale.
  */
 Datum
 pipeann_target_list(PG_FUNCTION_ARGS)
