@@ -24,7 +24,7 @@ PipeannFindCore(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("library \"pipeann_servers\" does not fit library \"pipeann\""),
-				 errhint("Install both from the same version, and start the server anew.")));
+				 errhint("Install both from the same version, and restart the server.")));
 }
 
 bool

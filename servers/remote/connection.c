@@ -299,7 +299,7 @@ PipeannReopenConnection(KeptConnection *kept, const UserMapping *user)
 	if (now->umid != kept->mapping)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("user mapping for \"%s\" has been made anew",
+				 errmsg("user mapping for \"%s\" was recreated",
 						MappingUserName(now->userid))));
 	if (!TryOpen(kept, now))
 		ereport(ERROR,

@@ -318,8 +318,8 @@ ValidateMembers(Oid opfamily, const char *name)
 }
 
 /*
- * An operator class of a vector needs its own distance, which tells its metric; another
- * one has conditions, and no metric.
+ * An operator class for vectors needs its own distance, which has its metric;
+ * another one has conditions, and no metric.
  */
 static bool
 ValidateComplete(Oid opfamily, Oid intype, const char *opclass)

@@ -567,7 +567,7 @@ FillSet(const PipeannAttributes *a, const PipeannAttribute *attribute,
 	}
 }
 
-/* Let nodes with several values pass if they may have one that a condition names. */
+/* Let nodes with several values pass if they may have one that meets a condition. */
 static void
 PassMixed(const PipeannAttributes *a, const PipeannAttribute *attribute,
 		  const PipeannCondition *condition, PipeannCodeFilter *filter)

@@ -245,7 +245,7 @@ Make(PipeannShares *s, Allocation *a, bool work, bool segment)
 		CHECK_FOR_INTERRUPTS();
 	}
 	if (fits && a->segment == NULL)
-		NoticeFiles(s, psprintf("Dynamic shared memory is not to be had: %s.",
+		NoticeFiles(s, psprintf("Dynamic shared memory is not available: %s.",
 								error));
 	share->refused = false;
 	share->handle = DSM_HANDLE_INVALID;
@@ -638,7 +638,7 @@ Launch(PipeannParallel *p, int workers)
 		CHECK_FOR_INTERRUPTS();
 		ereport(NOTICE,
 				(errmsg("pipeann builds this index without parallel workers"),
-				 errdetail("Dynamic shared memory is not to be had: %s.",
+				 errdetail("Dynamic shared memory is not available: %s.",
 						   error)));
 		return false;
 	}

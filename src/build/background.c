@@ -208,7 +208,7 @@ Try(void (*step) (void *arg), void *arg)
 		MemoryContextSwitchTo(PortalContext);
 		if (canceled)
 			ereport(LOG,
-					(errmsg("automatic reindex was canceled, as others waited for it")));
+					(errmsg("automatic reindex was canceled, as other sessions waited for its locks")));
 	}
 	PG_END_TRY();
 	return done;

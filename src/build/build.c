@@ -650,11 +650,11 @@ CheckStorage(PipeannStorage storage, PipeannType type, int dim,
 	if (bits > 0 && metric == PIPEANN_L1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("storage \"sq%d\" is not for Manhattan distance", bits)));
+				 errmsg("storage \"sq%d\" does not support Manhattan distance", bits)));
 	if (bits > 0 && !PipeannSqSuits(dim))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("storage \"sq%d\" is not for vectors of %d dimensions",
+				 errmsg("storage \"sq%d\" does not support vectors of %d dimensions",
 						bits, dim),
 				 errdetail("It needs a multiple of 16 from %d to %d.",
 						   PIPEANN_SQ_MIN_DIM, PIPEANN_SQ_MAX_DIM)));
@@ -926,9 +926,9 @@ BuildProgram(PipeannParallel *p)
 			 &state.spool.stats.sizes);
 	ScanTable(&state);
 	/*
-	 * No row is looked at from here on, which may take hours: let VACUUM
-	 * remove what was deleted since, as it may while another VACUUM goes on.
-	 * With CONCURRENTLY this is all that the transaction does.
+	 * No row is read from here on, which may take hours: let VACUUM remove
+	 * what was deleted since, as it may while another VACUUM goes on. With
+	 * CONCURRENTLY this is all that the transaction does.
 	 */
 	if (p->index_info->ii_Concurrent)
 		PipeannSetStatus(PROC_IN_VACUUM, 0);
@@ -953,7 +953,7 @@ BuildProgram(PipeannParallel *p)
 	if (PipeannCurveIsStale(&state.meta))
 	{
 		PipeannCurveOfOwn(state.team, state.index);
-		PipeannCacheForget(state.index);	/* nobody may ever search it */
+		PipeannCacheForget(state.index);	/* it may never be searched */
 	}
 	state.team->progress = NULL;
 	if (p->index_info->ii_Concurrent)

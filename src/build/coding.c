@@ -100,8 +100,8 @@ struct PipeannCoding
 	PipeannWidths widths;
 	PipeannPq	pq;
 	float		error;			/* mean squared error to expect of codes; 0 if
-								 * there were too few samples to tell */
-	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
+								 * there were too few samples to measure it */
+	PipeannAttributes *attributes;	/* NULL if there are no attribute codes */
 	char	   *histograms;
 	PipeannPlaces places;		/* of what is written */
 	uint32		code_pages;		/* written so far */
@@ -554,7 +554,7 @@ EntrySample(const PipeannNodes *nodes, uint32 *sample)
 	return n;
 }
 
-/* Complete it by the entry graph, and name it in the metapage. All members call. */
+/* Complete the generation with the entry graph, and record it in the metapage. All members call. */
 void
 PipeannMakeEntries(PipeannTeam *team, PipeannCoding *k, const PipeannNodes *nodes,
 				   PipeannMeta *meta)

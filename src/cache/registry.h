@@ -153,7 +153,7 @@ typedef struct PipeannCacheHeader
 {
 	pg_atomic_uint64 applied;	/* changes of code pages that are in memory */
 	pg_atomic_uint64 entry_graph_applied;	/* changes of its ids, likewise */
-	pg_atomic_uint64 complete;	/* times that pages were given up << 32 | all
+	pg_atomic_uint64 complete;	/* times that pages were dropped << 32 | all
 								 * code pages below this are in memory */
 	pg_atomic_uint64 kept;		/* code pages in memory */
 	pg_atomic_uint64 entry_graph;	/* place of the entry graph in its form on

@@ -101,7 +101,7 @@ Equal16(const uint16 *a, int n, uint16 value)
 	return bits;
 }
 
-/* There is an instruction for the least of eight only. */
+/* There is an instruction only for the least of eight. */
 AVX2 static uint16
 Most16(const uint16 *a, int n)
 {
@@ -157,7 +157,7 @@ KeepMembers(const uint8 *bytes, int n, const uint8 *set, uint64 *mask)
 			(uint64) MembersOf32(bytes + i + 32, &halves) << 32;
 }
 
-/* What numbers of two bytes are compared with: a range, or one number's bytes. */
+/* A range, or one number's bytes, with which numbers of two bytes are compared. */
 typedef struct NumberRange
 {
 	__m256i		from;
@@ -194,7 +194,7 @@ HalfZero32(__m256i high, __m256i low)
 															 _mm256_cmpeq_epi8(high, zero)));
 }
 
-/* Few numbers have a first byte of 0: they are looked for where there is one. */
+/* Few numbers have a first byte of 0, so their second bytes are checked only if there are any. */
 AVX2_INLINE void
 KeepNumbers(const uint8 *high, const uint8 *low, int n, bool is_one,
 			const NumberRange *range, uint64 *mask)

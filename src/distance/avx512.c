@@ -181,7 +181,7 @@ CountBits(const char *a, const char *b, __mmask64 mask, Term term)
 							   _mm512_xor_si512(x, y));
 }
 
-/* Half of the time of one count after the other with 1,024 bits, a third with more. */
+/* This takes half of the time of counting one after the other for 1,024 bits, a third for more. */
 INLINE float
 BitSum(const void *a, const void *b, int dim, Term term)
 {
@@ -216,9 +216,9 @@ BitSum(const void *a, const void *b, int dim, Term term)
 /*
  * Whether this processor and the operating system support this file. The
  * builtins look at XGETBV, too, since the system must save the mask registers
- * and all of the wide ones. VBMI2 is not used here, but processors that have
- * AVX-512 without it lower their clock for a while when they meet instructions
- * of this width, and a backend has other work as well.
+ * and all of the wide ones. VBMI2 is not used here, but CPUs that have AVX-512
+ * without it lower their clock for a while when they execute instructions of
+ * this width, and a backend has other work, too.
  */
 bool
 PipeannCpuHasAvx512(void)

@@ -24,12 +24,12 @@
 #define UNROLL(n)
 #endif
 
-/* What a sum over the elements of two vectors adds up. */
+/* The terms of a sum over the elements of two vectors. */
 typedef enum Term
 {
 	SQUARES,					/* of their differences */
 	PRODUCTS,
-	DIFFERENCES					/* their size */
+	DIFFERENCES					/* absolute differences */
 } Term;
 
 /* IEEE 754 binary16, for single elements. */

@@ -26,8 +26,8 @@ typedef float (*PipeannQueryFn) (const void *q, const void *v, int dim);
 typedef float (*PipeannPairFn) (const void *a, const void *b, int dim);
 
 /*
- * Stored elements src[dim] as floats. src need not be aligned. Those of a quantised
- * vector are rotated (PipeannVectorToFloat() turns them back).
+ * Stored elements src[dim] as floats. src need not be aligned. Those of a
+ * quantised vector are rotated (PipeannVectorToFloat() rotates them back).
  */
 typedef void (*PipeannToFloatFn) (const void *src, int dim, float *dst);
 
@@ -44,7 +44,7 @@ typedef void (*PipeannToFloatFn) (const void *src, int dim, float *dst);
 /* int16 numbers of a panel: the columns of a tile, by PipeannTilePanel(). */
 #define PIPEANN_PANEL_SIZE(dim) ((Size) (dim) * PIPEANN_TILE_COLUMNS)
 
-/* Where the nearest centroids of vectors go. */
+/* Where to store the nearest centroids of vectors. */
 typedef struct PipeannNearest
 {
 	uint8	   *codes;			/* the number of vector i: [i * code_stride] */
@@ -57,8 +57,8 @@ typedef struct PipeannKernels
 	const char *name;			/* "scalar", "avx2", "avx512", "neon" */
 
 	/*
-	 * Squared L2, inner product and L1, indexed by PipeannStorage. L1 is not for rotated
-	 * vectors; of bits it is the squared L2.
+	 * Squared L2, inner product and L1, indexed by PipeannStorage. L1 is not
+	 * for rotated vectors; for bits it is the squared L2.
 	 */
 	PipeannQueryFn l2[PIPEANN_NUM_STORAGE];
 	PipeannQueryFn dot[PIPEANN_NUM_STORAGE];
@@ -102,8 +102,8 @@ typedef struct PipeannKernels
 
 	/*
 	 * The nearest of 256 centroids to each of n vectors, x + i * stride, with
-	 * its distance as centroid_l2 computes it. The first one of several that
-	 * are equally near; number 0 if no distance is a number.
+	 * its distance as centroid_l2 computes it. The first of several that are
+	 * equally near; number 0 if all distances are NaN.
 	 */
 	void		(*centroid_nearest) (const float *x, Size stride, int n,
 									 const float *centroids, int len,
@@ -198,7 +198,7 @@ extern void PipeannKernelsInit(void);
 /*
  * Make the panel of a tile from ncolumns <= 16 columns of dim elements; those
  * missing are zeros. It is interleaved by pairs of dimensions, as instructions
- * for products of 16-bit numbers want it: element (p * 16 + c) * 2 + i of the
+ * for products of 16-bit numbers need it: element (p * 16 + c) * 2 + i of the
  * panel is element 2 * p + i of column c.
  */
 extern void PipeannTilePanel(const int16 *const *columns, int ncolumns,
@@ -216,14 +216,14 @@ PipeannSqSuits(int dim)
 }
 
 /*
- * The query of kernels for a storage: query[dim] itself, the sparse one behind it, or
- * another form of it in room[dim]. Rotating errs by 10 ulp of the norm at the most, which
- * PIPEANN_ARITHMETIC_ERROR() has room for.
+ * The query of kernels for a storage: query[dim] itself, the sparse one behind
+ * it, or another form of it in room[dim]. Rotating has an error of at most 10
+ * ulp of the norm, for which PIPEANN_ARITHMETIC_ERROR() has room.
  */
 extern const void *PipeannQueryFor(PipeannStorage storage, const float *query,
 								   int dim, float *room);
 
-/* Whether it is in room. */
+/* Whether that form is in room. */
 static inline bool
 PipeannQueryIsOther(PipeannStorage storage)
 {
@@ -232,8 +232,8 @@ PipeannQueryIsOther(PipeannStorage storage)
 
 /*
  * Convert elements: src[dim] in storage to dst[dim], and back. To integers,
- * rounds and clamps to their range; quantises what is finite. Of a sparse vector,
- * Unpack() makes the whole, and ToFloat() the projection alone.
+ * rounds and clamps to their range; quantises finite elements. For a sparse
+ * vector Unpack() gives the whole vector, and ToFloat() only the projection.
  */
 extern void PipeannVectorToFloat(const void *src, PipeannStorage storage,
 								 int dim, float *dst);
@@ -242,7 +242,7 @@ extern void PipeannVectorUnpack(const void *src, PipeannStorage storage,
 extern void PipeannVectorFromFloat(const float *src, PipeannStorage storage,
 								   int dim, void *dst);
 
-/* Whether the storage holds every element of src[dim] exactly. */
+/* Whether the storage represents every element of src[dim] exactly. */
 extern bool PipeannVectorFits(const float *src, PipeannStorage storage,
 							  int dim);
 

@@ -24,7 +24,7 @@ name(const void *a, const void *b, int dim) \
 	return FloatSum(a, storage, b, storage, dim, term); \
 }
 
-/* What quantised vectors have. */
+/* The kernels for quantised vectors. */
 #define SQ_KERNELS(bits) \
 QUERY_KERNEL(L2Sq##bits, PIPEANN_SQ##bits, SQUARES) \
 QUERY_KERNEL(DotSq##bits, PIPEANN_SQ##bits, PRODUCTS) \

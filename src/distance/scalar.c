@@ -90,10 +90,10 @@ Centroids(const float *x, const void *centroids, PipeannStorage storage,
 #define NEAREST_LANES 16
 
 /*
- * The nearest centroid, as centroid_nearest wants it; sets distance[256].
- * Two passes, for the smallest value of each lane and then for its place in
- * that lane: compilers turn the first into vector instructions, which they
- * cannot do to a loop that carries both along.
+ * The nearest centroid, as centroid_nearest requires; sets distance[256]. Two
+ * passes, for the smallest value of each lane and then for its place in that
+ * lane: compilers turn the first into vector instructions, which they cannot
+ * do to a loop that carries both along.
  */
 static int
 NearestCentroid(const float *x, const float *centroids, int len,
@@ -233,8 +233,8 @@ ToFloat(const void *src, PipeannStorage storage, int dim, float *restrict dst)
 }
 
 /*
- * A product of a difference cannot be contracted, so that every compiler
- * rounds twice before it comes to the integer.
+ * A product of a difference cannot be contracted, so every compiler rounds
+ * twice before converting to the integer.
  */
 static void
 ToFixed(const float *x, const float *offset, float scale, int dim, int16 *out)

@@ -1,6 +1,6 @@
 /*
  * simd.h
- *		The kernels of vector instructions, written once; private to distance/.
+ *		Kernels for vector instructions, written once for all sets; private to distance/.
  *
  * The file of an instruction set includes this when it has defined
  *
@@ -56,7 +56,7 @@ Widen(Bytes v, bool high, bool is_signed)
 	return high ? V(unpackhi_epi8) (v, zero) : V(unpacklo_epi8) (v, zero);
 }
 
-/* Of four bytes to each sum. */
+/* Adds the products of four bytes to each sum. */
 INLINE Ints
 AddByteProducts(Ints sum, Bytes a, Bytes b, bool is_signed)
 {
@@ -186,8 +186,8 @@ BytePair(const void *a, const void *b, int dim, bool is_signed, bool is_dot)
 }
 
 /*
- * Several registers of sums to centroids, so that additions overlap. sum: of those from
- * number `first` on.
+ * Several registers of sums for centroids, so that additions overlap. sum:
+ * those of the centroids from number `first` on.
  */
 INLINE void
 SumCentroids(const float *x, const void *centroids, PipeannStorage storage,
@@ -255,7 +255,7 @@ typedef struct Distances
 	float		low[GROUPS][LANES];
 } Distances;
 
-/* A distance that is not a number does not count: Least() is the second operand then. */
+/* NaN does not count as a distance: Least() then returns the second operand. */
 INLINE void
 SumAll(const float *x, const float *centroids, int len, Distances *distances)
 {

@@ -8,8 +8,8 @@
 #include <math.h>
 
 /*
- * How many dimensions of the projection an element is added to. Each comes from the
- * index alone, so that the projection is the same everywhere and nothing of it is stored.
+ * The number of dimensions of the projection to which an element is added. They follow from its
+ * index alone, so the projection is the same everywhere, and nothing has to be stored for it.
  */
 #define SPREAD 4
 
@@ -96,8 +96,8 @@ Mix(uint64 h)
 /*
  * x[PIPEANN_SPARSE_DIM] = the projection of a form in this much room: sums of its elements
  * with random signs, so that the product of two projections is on average that of the
- * vectors. It is as long as the vector, and made of its direction, lest sums overflow. If
- * wanted, roots are projected, each with its element's sign.
+ * vectors. It has the vector's length, and is computed from its direction, so that sums do
+ * not overflow. If wanted, roots are projected, each with its element's sign.
  */
 void
 PipeannSparseProject(const void *form, int room, bool roots, float *x)
@@ -182,7 +182,7 @@ PipeannSparseCut(const void *form, PipeannStorage storage, void *to)
 	{
 		float		size = fabsf(v.values[i]);
 
-		/* what is no number, as on a broken page, is neither less nor equal */
+		/* NaN, as on a broken page, is neither less nor equal */
 		if (taken == n || size < sizes[n - 1] ||
 			(size == sizes[n - 1] && equal-- <= 0))
 			continue;

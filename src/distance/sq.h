@@ -10,9 +10,9 @@
  * overlaps the one before it if dim is not a multiple of SQ_BLOCK.
  *
  * Rotated elements become whole numbers, in units of the scale: the largest
- * element's size by that of the largest number. Eight numbers of b bits are b bytes,
- * lowest bits first. The scale stands behind the numbers, as a float: kernels read
- * 16 bytes for eight numbers, and so never beyond the vector.
+ * element's size by that of the largest number. Eight numbers of b bits are b
+ * bytes, lowest bits first. The scale follows the numbers, as a float: kernels
+ * read 16 bytes for eight numbers, and so never beyond the vector.
  */
 #ifndef PIPEANN_SQ_H
 #define PIPEANN_SQ_H

@@ -96,7 +96,7 @@ PipeannEmbedSlot(const PipeannIndexView *view, uint32 id, const PipeannSlot *slo
 
 /*
  * The codebook in the order of codes, of the generation last decoded by this
- * backend. It is made once so many codes were decoded that it pays.
+ * backend. It is made once enough codes were decoded for it to pay.
  */
 static struct
 {

@@ -140,7 +140,7 @@ JoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
 		uint32		number = 0;
 
 		CHECK_FOR_INTERRUPTS();
-		/* notes a change of the node, wherever the row comes to stand */
+		/* notes a change of the node, wherever the row is stored */
 		PipeannSlotBegin(view, id, &update);
 		if (!PipeannSlotIsLive(update.slot))
 		{
@@ -174,7 +174,7 @@ OutOfLine(const PipeannLayout *l, const float *x)
  * Write data to overflow slots, for a vector or a row that does not fit a
  * node's slot; returns the first one.
  *
- * The last part is written first, so that each slot can name the next.
+ * The last part is written first, so that each slot can have the id of the next.
  */
 static uint32
 WriteParts(PipeannIndexView *view, const void *data, Size total)
@@ -1013,7 +1013,7 @@ HasOwnCode(InsertState *state, uint32 id)
 
 /*
  * Join the node with the row's vector, if one was found and is live. If the
- * node's own insert did not come to its end, link and encode it.
+ * node's own insert was interrupted, link and encode it.
  */
 static bool
 JoinEqual(InsertState *state)

@@ -31,8 +31,8 @@ extern bool pipeann_hot_pages;
 #define PIPEANN_MAX_IN_FLIGHT 64
 
 /*
- * In which buffers graph pages were seen last. The owner gives the memory; src/README, "io/:
- * the read rule", tells what is done with it.
+ * In which buffers graph pages were seen last. The owner gives the memory;
+ * src/README, "io/: the read rule", describes its use.
  */
 typedef struct PipeannSeenPages
 {

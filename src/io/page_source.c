@@ -632,7 +632,7 @@ WaitForReads(Source *source, int below)
 }
 
 /*
- * Blocks that were resident when the page was asked for (the file may have
+ * Blocks that were resident when the page was requested (the file may have
  * older versions), that do not verify, or whose read failed, are read through
  * shared_buffers.
  */

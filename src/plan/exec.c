@@ -54,7 +54,7 @@ typedef struct OwnNode
 	TupleTableSlot *slot;		/* for rows that were kept */
 	MemoryContext memory;		/* reset by each rescan */
 	bool		begun;			/* since the last rescan */
-	bool		anew;			/* the child had begun before */
+	bool		anew;			/* the child was started before */
 } OwnNode;
 
 /* What differs between kinds of nodes; NULL: nothing. */

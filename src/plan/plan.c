@@ -194,7 +194,7 @@ BitmapOf(Path *path)
 	return bitmap != NULL && HasRows(bitmap) ? bitmap : NULL;
 }
 
-/* Each row that is looked at costs a page of the table and one of the index. */
+/* Each row that is read costs a page of the table and one of the index. */
 static void
 SetCost(PlannerInfo *root, CustomPath *path, const IndexPath *scan,
 		Cost bitmap_cost, double rows)

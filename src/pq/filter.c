@@ -208,8 +208,8 @@ PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 }
 
 /*
- * Prefetch what will be looked at of a block, if there is one: from memory, or by the
- * loader.
+ * Prefetch what will be read of a block, if there is one: from memory, or by
+ * the loader.
  *
  * Each byte of a block is a run of its own.
  */

@@ -120,8 +120,8 @@ Compare(uint32 page, const char *nodes, void *arg)
 }
 
 /*
- * Find the true nearest neighbours of n queries, as many as each asks for, in one pass
- * over all nodes.
+ * Find the true nearest neighbours of n queries, as many as each wants, in one
+ * pass over all nodes.
  */
 void
 PipeannAnswerExactly(PipeannIndexView *view, PipeannAsked *asked, int n)

@@ -937,7 +937,7 @@ NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 	return &state->left_out->row;
 }
 
-/* Whether the scan has looked at so many rows that the table should be sorted instead. */
+/* Whether the scan has looked at enough rows for the table to be sorted instead. */
 static bool
 GivesUp(const PipeannScan *state)
 {

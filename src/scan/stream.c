@@ -173,7 +173,7 @@ PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
 	if (state->table == NULL)
 	{
 		state->table = palloc(sizeof(PipeannTable));
-		/* no reference to the table's own descriptor: nobody would give it up */
+		/* no reference to the table's own descriptor, which nothing would release */
 		state->table->row =
 			MakeSingleTupleTableSlot(CreateTupleDescCopyConstr(RelationGetDescr(scan->heapRelation)),
 									 table_slot_callbacks(scan->heapRelation));

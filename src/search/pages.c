@@ -359,7 +359,7 @@ Request(PipeannSearch *search, uint32 page, int slot, float dist)
 			  dist);
 }
 
-/* Ask for a candidate's page. */
+/* Request a candidate's page. */
 void
 PipeannRequestPage(PipeannSearch *search, int position)
 {
@@ -375,7 +375,7 @@ RequestAgain(PipeannSearch *search, const PipeannPageRef *ref)
 	Request(search, ref->page, PIPEANN_ALL_SLOTS, ref->dist);
 }
 
-/* Ask for the page of a node that is no candidate, unless it is here or on its way. */
+/* Request the page of a node that is no candidate, unless it is at hand or on its way. */
 void
 PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
 {

@@ -16,8 +16,8 @@
 #define MERGE_BATCH 16
 
 /*
- * Make an empty pool without an overflow area, in the memory of one that is no longer
- * wanted, or of all zeroes.
+ * Make an empty pool without an overflow area, reusing the memory of one that
+ * is no longer wanted, or of all zeroes.
  */
 void
 PipeannPoolReset(PipeannPool *pool, int length)
@@ -126,8 +126,8 @@ SortByDistance(PipeannCandidate *items, int n)
 }
 
 /*
- * Insert few candidates, the farthest first: what stands between two of them is
- * moved once, to where it stays.
+ * Insert few candidates, the farthest first: what is between two of them is
+ * moved once, to its final place.
  */
 static void
 MergeFew(PipeannPool *pool, PipeannCandidate *items, int n)
@@ -200,8 +200,8 @@ SetLength(PipeannPool *pool)
 }
 
 /*
- * From now on the first `head` candidates may be any, and only those that match
- * stand behind them. The list is longer than the head by `matching` of these.
+ * From now on any candidates may be among the first `head`, and behind them only
+ * those that match. The list is longer than the head by `matching` of these.
  */
 void
 PipeannPoolSetHead(PipeannPool *pool, int head, int matching)

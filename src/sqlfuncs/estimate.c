@@ -108,7 +108,7 @@ TakeColumns(PipeannBuildInput *in, Oid am, TupleDesc columns)
 	if (in->type == PIPEANN_NUM_TYPES || !HasClass(am, getBaseType(vector->atttypid)))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("column \"%s\" is of type %s, which no operator class of pipeann is for",
+				 errmsg("column \"%s\" is of type %s, for which pipeann has no operator class",
 						NameStr(vector->attname), format_type_be(vector->atttypid))));
 	in->dim = PipeannLayoutDimensions(in->type,
 									  PipeannTypmodDimensions(in->type, vector->atttypmod));

@@ -248,8 +248,8 @@ pipeann_calibrate(PG_FUNCTION_ARGS)
 	if (state.nasked < LEAST_CALIBRATING)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%d queries tell too little of an index", state.nasked),
-				 errhint("Give at least %d, better some hundreds.",
+				 errmsg("%d queries are too few to measure an index", state.nasked),
+				 errhint("Use at least %d, preferably a few hundred.",
 						 LEAST_CALIBRATING)));
 	if (state.view.cache == NULL)
 		ereport(NOTICE,
@@ -282,7 +282,7 @@ pipeann_target_list(PG_FUNCTION_ARGS)
 	if (!(target > 0 && target <= PIPEANN_MOST_TARGET))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("recall must be greater than 0, and %g at the most",
+				 errmsg("recall must be greater than 0 and at most %g",
 						PIPEANN_MOST_TARGET)));
 	if (k < 1)
 		ereport(ERROR,

@@ -94,8 +94,8 @@ struct PipeannPageSource
 	int			in_flight;		/* queued or being read, for this source */
 	int			max_in_flight;	/* with this many in flight, request() waits for one */
 	bool		keeps;			/* pages that are not resident are read into shared_buffers */
-	uint32		wanted;			/* a page that was read, to be brought in, or
-								 * PIPEANN_INVALID_ID */
+	uint32		wanted;			/* a page that was read, to be brought into
+								 * shared_buffers, or PIPEANN_INVALID_ID */
 	PipeannCounters *counters;
 };
 

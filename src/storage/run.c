@@ -66,7 +66,7 @@ PipeannCountGraphPages(Relation index, const PipeannLayout *l,
 				 errmsg("index \"%s\" has no block %u",
 						RelationGetRelationName(index),
 						PipeannGraphBlock(places, l, count - 1)),
-				 errdetail("The file has %u blocks, but nodes stand there.",
+				 errdetail("The file has %u blocks, but the index has nodes in this one.",
 						   blocks),
 				 errhint("Run REINDEX INDEX \"%s\".",
 						 RelationGetRelationName(index))));

@@ -61,7 +61,7 @@ typedef struct PipeannSlot
  * slot's, plus the error of the vector's products in single precision; it is
  * the upper half of a float, rounded up. 0 means that it is not known: the
  * node is out of line, or has an element beyond half precision. Then the
- * slot's vector counts as the node's. The hash tells apart vectors that are
+ * slot's vector counts as the node's. The hash distinguishes vectors that are
  * equal when rounded.
  */
 typedef struct PipeannRounding

@@ -39,7 +39,7 @@ PipeannCheckRefresh(PipeannCheck *check)
 	if (view->meta.build_id != check->build_id || (view->cache != NULL) != had_codes)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("index \"%s\" got other codes while it was checked",
+				 errmsg("index \"%s\" was retrained while it was checked",
 						RelationGetRelationName(view->index)),
 				 errhint("Run pipeann_check() again.")));
 	if (check->attributes != NULL)

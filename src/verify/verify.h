@@ -21,7 +21,7 @@
 #define PIPEANN_SEEN_EXT 0x02
 #define PIPEANN_SEEN_OWNED 0x04 /* an overflow slot in the chain of a node */
 
-/* How often an apparent error is looked at again, with pauses. */
+/* How often an apparent error is checked again, with pauses. */
 #define PIPEANN_CHECK_TRIES 4
 
 typedef struct PipeannTidSet PipeannTidSet;
@@ -46,7 +46,7 @@ typedef struct PipeannCheck
 	uint8	   *codes;			/* payload of a code page */
 	uint32		code_page;		/* its ordinal, or INVALID_ID */
 	PipeannColumns columns;		/* of the index */
-	PipeannAttributes *attributes;	/* NULL if there are no codes of them */
+	PipeannAttributes *attributes;	/* NULL if there are no attribute codes */
 	MemoryContext scratch;		/* for the check of one slot or row */
 	PipeannTidSet *set;			/* private to rows.c */
 } PipeannCheck;

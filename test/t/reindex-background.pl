@@ -206,7 +206,7 @@ for my $point ('build-scanned', 'vacuum-rows-removed')
 	stop_at($point);
 	$from = log_end();
 	is($session->ask('BEGIN; LOCK TABLE items IN SHARE MODE; COMMIT')->{error}, undef, "$point: who waits for its lock gets it");
-	ok(eval { wait_until('its line', sub { log_text($node, $from) =~ /automatic reindex was canceled, as others waited for it/ }, 60) }, "$point: the worker was canceled");
+	ok(eval { wait_until('its line', sub { log_text($node, $from) =~ /automatic reindex was canceled, as other sessions waited for its locks/ }, 60) }, "$point: the worker was canceled");
 	set('pipeann.pause_at', '');
 	ok(eval { wait_until('no index left over', sub { left_over() == 0 }, 60) }, "$point: nothing is left over");
 	$locker->rows('SELECT pg_advisory_unlock_all()');
