@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the programs of docs/clients.md, and what bench/ has for others' benchmarks.
+"""Runs the programs of docs/clients.md and docs/hybrid-search.md, and what bench/ has for others' benchmarks.
 
     test/clients/run.py SERVER PACKAGES     prints TAP
 
@@ -18,7 +18,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
-PAGE = open(os.path.join(ROOT, "docs", "clients.md"), encoding="utf-8").read()
+PAGE, HYBRID = (open(os.path.join(ROOT, "docs", name), encoding="utf-8").read() for name in ("clients.md", "hybrid-search.md"))
 PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
        "--root-user-action=ignore", "--retries", "1", "--target", ".", "-r")
 NPM = ("npm", "install", "--silent", "--no-audit", "--no-fund")
@@ -210,6 +210,9 @@ def main(server, packages):
         langchain = clients.get("langchain.txt", *PIP, "langchain.txt")
         store, older_store = programs("LangChain")
         clients.python("LangChain", langchain, nearest("notes", "<=>", "content", "content = 'note 17'"), store)
+        # the row with the word is the nearest, too, and the others are behind it in order
+        clients.python("LangChain, hybrid", langchain, nearest("notes", "<=>", "content", "content = 'note 17'"),
+                       store + re.search(r"^```python\n(.*?)^```$", HYBRID, re.M | re.S).group(1), times=2)
         clients.python("LangChain, PGVector", langchain,
                        nearest("langchain_pg_embedding", "<=>", "document", "document = 'note 17'"), older_store)
         clients.run("Node.js", clients.get("package.json", *NPM), nearest("items", "<->"),
