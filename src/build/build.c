@@ -115,7 +115,6 @@ typedef struct SpoolStats
 	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
 	bool		left_out;		/* a row cannot be indexed */
 	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
-	bool		negative_zeros; /* a vector has an element -0 */
 	double		max_norm;
 	PipeannRowSizes sizes;		/* if rows have values */
 	uint64		forms[PIPEANN_NUM_STORAGE]; /* vectors by their form */
@@ -179,7 +178,6 @@ static PipeannStorage
 FormOf(Spool *s, const float *x, double norm)
 {
 	bool	   *fits = s->stats.fits;
-	bool		negative_zero;
 	bool		as_uint8;
 	bool		as_int8;
 
@@ -187,19 +185,17 @@ FormOf(Spool *s, const float *x, double norm)
 		return PipeannSparseFor(s->source.whole, PipeannSparseOf(PipeannSparseBehind(x)).n);
 	if (s->source.wanted == s->source.whole)
 		return s->source.whole;
-	negative_zero = PipeannHasNegativeZero(x, s->source.dim);
 	as_uint8 = PipeannVectorFits(x, PIPEANN_UINT8, s->source.dim);
 	as_int8 = (fits[PIPEANN_INT8] || !as_uint8) &&
 		PipeannVectorFits(x, PIPEANN_INT8, s->source.dim);
 	fits[PIPEANN_UINT8] &= as_uint8;
 	fits[PIPEANN_INT8] &= as_int8;
-	s->stats.negative_zeros |= negative_zero;
-	if (as_uint8 && !negative_zero)
+	if (as_uint8)
 		return PIPEANN_UINT8;
 	if (fits[PIPEANN_FLOAT2] && s->source.whole != PIPEANN_FLOAT2)
 		fits[PIPEANN_FLOAT2] = PipeannIsStorable(x, norm, PIPEANN_FLOAT2,
 												 s->source.dim);
-	return as_int8 && !negative_zero ? PIPEANN_INT8 : s->source.whole;
+	return as_int8 ? PIPEANN_INT8 : s->source.whole;
 }
 
 static void
@@ -352,7 +348,6 @@ SpoolFinish(PipeannTeam *team, Spool *s)
 		stats->heap_tuples += other->heap_tuples;
 		stats->broken_hot_chain |= other->broken_hot_chain;
 		stats->left_out |= other->left_out;
-		stats->negative_zeros |= other->negative_zeros;
 		stats->max_norm = Max(stats->max_norm, other->max_norm);
 		stats->sizes.rows += other->sizes.rows;
 		stats->sizes.bytes += other->sizes.bytes;
@@ -715,8 +710,6 @@ MetaInit(PipeannMeta *meta, Relation index, PipeannStorage storage, int m,
 	if (has_values)
 		PipeannSetAttributeBytes(l, PipeannAttributesChoose(PipeannAttributesDescribe(index, NULL),
 															NULL, NULL, 0, &meta->widths));
-	if (options->storage != PIPEANN_INT8 && options->storage != PIPEANN_UINT8)
-		meta->flags |= PIPEANN_META_SIGNED_ZEROS;
 	if (PipeannIsSparse(storage))
 		meta->flags |= PIPEANN_META_AUTO_STORAGE;
 }
@@ -761,9 +754,6 @@ DecideLayout(BuildState *state)
 			meta->flags |= PIPEANN_META_AUTO_STORAGE;
 		if (!state->spool.stats.left_out)
 			meta->flags |= PIPEANN_META_ALL_ROWS;
-		if (state->spool.stats.negative_zeros &&
-			(v->storage == PIPEANN_INT8 || v->storage == PIPEANN_UINT8))
-			meta->flags &= ~PIPEANN_META_SIGNED_ZEROS;
 		meta->max_norm = v->max_norm;
 	}
 	ShareMeta(state);

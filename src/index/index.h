@@ -81,7 +81,6 @@ extern bool PipeannIsStorable(const float *x, double norm,
 							  PipeannStorage storage, int dim);
 extern bool PipeannIsOutOfLine(const PipeannMeta *meta, const float *x,
 							   double norm);
-extern bool PipeannHasNegativeZero(const float *x, int dim);
 extern float PipeannWholeDistance(const PipeannLayout *l, const float *query,
 								  const float *x, float aux);
 extern uint32 PipeannHashOf(PipeannStorage storage, const float *x, int dim);

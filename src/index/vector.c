@@ -240,30 +240,7 @@ PipeannCheckQuery(Relation index, Datum value)
 						PipeannIndexDimensions(index));
 }
 
-/* Make a sparse value with dim dimensions from a whole vector, in CurrentMemoryContext. */
-struct varlena *
-PipeannSparseValue(const float *x, int dim)
-{
-	PipeannSparse v = PipeannSparseOf(PipeannSparseBehind(x));
-	Size		bytes = 2 * sizeof(int32) * v.n;
-	SparseValue *value = palloc0(offsetof(SparseValue, indices) + bytes);
-
-	/* pgvector does not check them */
-	for (int i = 0; i < v.n; i++)
-		if (v.indices[i] >= dim ||
-			v.indices[i] <= (i == 0 ? -1 : v.indices[i - 1]))
-			ereport(ERROR,
-					(errcode(ERRCODE_INDEX_CORRUPTED),
-					 errmsg("index has elements that are none of a vector of %d dimensions",
-							dim)));
-	SET_VARSIZE(value, offsetof(SparseValue, indices) + bytes);
-	value->dim = dim;
-	value->nnz = v.n;
-	memcpy(value->indices, v.indices, bytes);
-	return (struct varlena *) value;
-}
-
-/* Make a value, not a sparse one, from x[dim] at value, which has PipeannValueBytes(). */
+/* Make a value of x[dim], not sparse, at value, which has PipeannValueBytes(). */
 void
 PipeannValueSet(PipeannType type, const float *x, int dim, void *value)
 {
@@ -370,8 +347,7 @@ PipeannQueryOf(const PipeannLayout *l, const float *x, float *to)
  * (PipeannRounding). Rows that it leaves in doubt are compared by their own
  * vectors (scan/stream.c).
  *
- * Bytes represent whole numbers, except the sign of zero: no distance distinguishes 0
- * and -0, but a query that returns the vector must return the row's own (src/README).
+ * Bytes represent whole numbers, but not the sign of zero, which no distance distinguishes.
  */
 
 /*
@@ -480,22 +456,6 @@ PipeannRound(const float *x, double norm, const void *form,
 	rounding->hash = VectorHash(x, dim);
 }
 
-static bool
-IsOfBytes(const PipeannLayout *l)
-{
-	return l->storage == PIPEANN_INT8 || l->storage == PIPEANN_UINT8;
-}
-
-/* Whether an element of x[dim] is -0, which bytes cannot represent. */
-bool
-PipeannHasNegativeZero(const float *x, int dim)
-{
-	for (int i = 0; i < dim; i++)
-		if (x[i] == 0 && signbit(x[i]))
-			return true;
-	return false;
-}
-
 /*
  * Whether a vector has to be out of line, as it does not suit the storage.
  *
@@ -512,9 +472,6 @@ PipeannIsOutOfLine(const PipeannMeta *meta, const float *x, double norm)
 	if (PipeannIsRounding(l->storage) &&
 		!(meta->flags & PIPEANN_META_AUTO_STORAGE))
 		return false;
-	if (IsOfBytes(l) && (meta->flags & PIPEANN_META_SIGNED_ZEROS) &&
-		PipeannHasNegativeZero(x, l->dim))
-		return true;
 	return !PipeannIsStorable(x, norm, l->storage, l->dim);
 }
 

@@ -320,115 +320,39 @@ FilterCodes(const PipeannFilter *filter)
 /* ---------- index-only scans ---------- */
 
 /*
- * Rows from the index alone, if the visibility map says that the table need
- * not be read. src/README explains why that is reliable. The vector is
- * returned as an expanded object that reads it when it is used, which few
- * queries do. One that the index has in half precision, or whose zeroes may
- * have lost their signs, is read from the table: a user never gets a vector
- * that differs from the row's.
+ * Rows from the index alone, where the visibility map says that the table need not
+ * be asked. src/README tells why that can be believed.
+ *
+ * The vector is handed out as an expanded object that reads it in the table when somebody
+ * looks at it, as most queries do not: a user gets the one that the row has, to the last bit.
  */
-
-static bool
-HasZero(const float *x, int dim)
-{
-	for (int i = 0; i < dim; i++)
-		if (x[i] == 0)
-			return true;
-	return false;
-}
 
 /*
- * Set x to the whole vector in a node's slot. False if it may differ from the
- * rows' own in some bit.
+ * The caller's memory may be of a kind from which nothing is freed (that of a sort from
+ * PostgreSQL 17 on): the vector is read into the row's.
  */
-static bool
-ExactVector(const PipeannMeta *meta, const PipeannSlot *slot, float *x)
-{
-	const PipeannLayout *l = &meta->layout;
-
-	if (PipeannIsRounded(l) || (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
-		return false;
-	PipeannVectorUnpack(PipeannSlotVector(l, slot), l->storage, l->dim, x);
-	return (meta->flags & PIPEANN_META_SIGNED_ZEROS) ||
-		!HasZero(x, l->dim);
-}
-
-/* Read the vector from its node; false if the node does not have it bit for bit. */
-static bool
-ReadFromNode(const PipeannIndexView *view, uint32 id, float *x)
-{
-	const PipeannLayout *l = &view->meta.layout;
-	PipeannSlot *slot;
-	bool		found;
-	bool		exact = true;
-
-	if (PipeannIsRounded(l))
-		return false;
-	slot = PipeannSlotAlloc(l);
-	PipeannSlotCopy(view, id, slot);
-	found = PipeannSlotIsLive(slot);
-	if (found && (slot->flags & PIPEANN_SLOT_OUT_OF_LINE))
-		found = PipeannChainVector(view, id, slot, x);
-	else if (found)
-		exact = ExactVector(&view->meta, slot, x);
-	pfree(slot);
-	if (!found)
-		PipeannCorrupted(view->index, "has an invalid row in node %u", id);
-	return exact;
-}
-
-/* The vector of the row from its node, or else the table, in the row's memory. */
-static const float *
-ReadVector(PipeannOnly *only)
-{
-	const PipeannLayout *l = &only->view->meta.layout;
-	float	   *x = palloc(mul_size(PipeannFloats(l->storage, l->dim),
-									sizeof(float)));
-
-	if (!ReadFromNode(only->view, only->id, x))
-	{
-		only->looked = true;
-		if (!PipeannTableVector(only->scan, &only->tid, l, x, NULL))
-			PipeannCorrupted(only->view->index, "has an invalid row in node %u", only->id);
-	}
-	return x;
-}
-
-/* The vector has to be read to know the length of a sparse one. */
 static Size
 FlatSize(ExpandedObjectHeader *header)
 {
 	PipeannOnly *only = (PipeannOnly *) header;
-	const PipeannLayout *l = &only->view->meta.layout;
-	MemoryContext old;
+	MemoryContext old = MemoryContextSwitchTo(only->row);
 
-	if (!PipeannIsSparse(l->storage))
-		return PipeannValueBytes(l->type, l->dim);
-	if (only->sparse != NULL)
-		return VARSIZE(only->sparse);
-	old = MemoryContextSwitchTo(only->row);
-	only->sparse = PipeannSparseValue(ReadVector(only),
-									  PipeannIndexDimensions(only->view->index));
+	if (only->value == NULL)
+	{
+		only->looked = true;
+		only->value = PipeannTableVector(only->scan, &only->tid);
+		if (only->value == NULL)
+			PipeannCorrupted(only->view->index, "has an invalid row in node %u", only->id);
+	}
 	MemoryContextSwitchTo(old);
-	return VARSIZE(only->sparse);
+	return VARSIZE(only->value);
 }
 
-/*
- * FlatSize() was called before. The caller's memory context may not support
- * freeing (that of a sort since PostgreSQL 17).
- */
+/* FlatSize() was called before. */
 static void
 Flatten(ExpandedObjectHeader *header, void *result, Size size)
 {
-	PipeannOnly *only = (PipeannOnly *) header;
-	const PipeannLayout *l = &only->view->meta.layout;
-	MemoryContext old = MemoryContextSwitchTo(only->row);
-
-	if (PipeannIsSparse(l->storage))
-		memcpy(result, only->sparse, size);
-	else
-		PipeannValueSet(l->type, ReadVector(only), l->dim, result);
-	MemoryContextSwitchTo(old);
+	memcpy(result, ((PipeannOnly *) header)->value, size);
 }
 
 static const ExpandedObjectMethods late_methods = {FlatSize, Flatten};
@@ -508,7 +432,7 @@ OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
 									   only->scan->xs_snapshot, dead))
 		return false;
 	MemoryContextReset(only->row);
-	only->sparse = NULL;
+	only->value = NULL;
 	old = MemoryContextSwitchTo(only->row);
 	only->id = id;
 	only->tid = row->tid;

@@ -22,15 +22,14 @@ typedef struct PipeannLeftOut PipeannLeftOut;
 /* An index-only scan. */
 typedef struct PipeannOnly
 {
-	/* the vector of the row taken last, read when it is used */
-	ExpandedObjectHeader vector;	/* must be first */
+	ExpandedObjectHeader vector;	/* of the row taken last; must be first */
+	struct varlena *value;		/* the same once somebody looked at it, else NULL */
 	uint32		id;				/* of its node */
-	ItemPointerData tid;		/* of its row */
+	ItemPointerData tid;		/* of the row */
 
 	IndexScanDesc scan;
 	const PipeannIndexView *view;
 	MemoryContext row;			/* of the row taken last */
-	struct varlena *sparse;		/* its sparse vector, once it was read */
 	PipeannColumns columns;
 	Buffer		map;			/* of the visibility map */
 	bool		sure;			/* VACUUM has removed no row meanwhile */
@@ -142,8 +141,8 @@ extern void PipeannStreamBegin(PipeannScan *state,
 extern void PipeannStreamAdd(PipeannScan *state, const PipeannResult *result,
 							 PipeannRowList rows);
 extern bool PipeannStreamLoad(PipeannScan *state);
-extern bool PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
-							   const PipeannLayout *l, float *x, double *distance);
+extern struct varlena *PipeannTableVector(IndexScanDesc scan,
+										  const ItemPointerData *tid);
 
 /* tid_filter.c */
 extern PipeannTidFilterState *PipeannTidFilterBegin(PipeannScan *state,

@@ -112,97 +112,81 @@ struct PipeannTable
 };
 
 /*
- * Copy the vector of a row in a slot; false if it has none. As in an insert,
- * the index's expression is evaluated as the current user. *distance is set to
- * the operator's distance, unless it is NULL.
+ * A row's vector as the table has it, in CurrentMemoryContext; NULL if the snapshot does not
+ * see the row, or it has none. As for an insert the index's expression is computed for
+ * whoever asks.
  */
-static bool
-CopyVector(IndexScanDesc scan, TupleTableSlot *slot, const PipeannLayout *l, float *x,
-		   double *distance)
-{
-	Relation	index = scan->indexRelation;
-	AttrNumber	column = PipeannVectorColumn(index);
-	Datum		values[INDEX_MAX_KEYS];
-	bool		isnull[INDEX_MAX_KEYS];
-	int			vector = 0;
-	EState	   *estate = NULL;
-
-	if (column != InvalidAttrNumber)
-		values[0] = slot_getattr(slot, column, &isnull[0]);
-	else
-	{
-		estate = CreateExecutorState();
-		vector = PipeannVectorPosition(index);
-		GetPerTupleExprContext(estate)->ecxt_scantuple = slot;
-		FormIndexDatum(BuildIndexInfo(index), slot, estate, values, isnull);
-	}
-	if (!isnull[vector])
-	{
-		FmgrInfo	operator = scan->orderByData->sk_func;
-		Datum		value = PointerGetDatum(PG_DETOAST_DATUM(values[vector]));
-		const float *whole = PipeannDatumElements(l->type, value, l->dim);
-
-		operator.fn_extra = NULL;	/* which is not its own (scan.h) */
-		if (distance != NULL)
-			*distance = DatumGetFloat8(FunctionCall2(&operator, value,
-													 scan->orderByData->sk_argument));
-		memcpy(x, whole, mul_size(PipeannFloatsOf(l->storage, l->dim, whole),
-								  sizeof(float)));
-	}
-	if (estate != NULL)
-		FreeExecutorState(estate);
-	return !isnull[vector];
-}
-
-/*
- * Read a row's vector into x, which has room for all of it, and its distance,
- * unless that is NULL. False if the snapshot does not see the row.
- */
-bool
-PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid,
-				   const PipeannLayout *l, float *x, double *distance)
+struct varlena *
+PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid)
 {
 	PipeannScan *state = scan->opaque;
-	MemoryContext old = MemoryContextSwitchTo(state->context);
-	MemoryContext context;
+	Relation	index = scan->indexRelation;
+	AttrNumber	column = PipeannVectorColumn(index);
 	ItemPointerData at = *tid;
+	int			vector = 0;
+	EState	   *estate = NULL;
 	bool		again = false;
 	bool		dead = false;
 	bool		found;
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS] = {true};
+	struct varlena *value;
 
 	if (state->table == NULL)
 	{
+		MemoryContext old = MemoryContextSwitchTo(state->context);
+
 		state->table = palloc(sizeof(PipeannTable));
 		/* no reference to the table's own descriptor, which nothing would release */
 		state->table->row =
 			MakeSingleTupleTableSlot(CreateTupleDescCopyConstr(RelationGetDescr(scan->heapRelation)),
 									 table_slot_callbacks(scan->heapRelation));
 		state->table->fetch = table_index_fetch_begin(scan->heapRelation);
+		MemoryContextSwitchTo(old);
 	}
-	context = AllocSetContextCreate(state->context, "pipeann table row",
-									ALLOCSET_SMALL_SIZES);
-	MemoryContextSwitchTo(context);
 	found = table_index_fetch_tuple(state->table->fetch, &at, scan->xs_snapshot,
-									state->table->row, &again, &dead) &&
-		CopyVector(scan, state->table->row, l, x, distance);
+									state->table->row, &again, &dead);
+	if (found && column != InvalidAttrNumber)
+		values[0] = slot_getattr(state->table->row, column, &isnull[0]);
+	else if (found)
+	{
+		estate = CreateExecutorState();
+		vector = PipeannVectorPosition(index);
+		GetPerTupleExprContext(estate)->ecxt_scantuple = state->table->row;
+		FormIndexDatum(BuildIndexInfo(index), state->table->row, estate, values, isnull);
+	}
+	value = isnull[vector] ? NULL : PG_DETOAST_DATUM_COPY(values[vector]);
+	if (estate != NULL)
+		FreeExecutorState(estate);
 	ExecClearTuple(state->table->row);
 	table_index_fetch_reset(state->table->fetch);
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
-	return found;
+	return value;
 }
 
-/* Like PipeannTableVector(), for the first visible row of a list, into state->exact. */
+/*
+ * The vector in the table of the first row of a list that is seen, to state->exact, and the
+ * operator's distance, unless that is NULL. False if none is.
+ */
 static bool
 VectorOfAny(PipeannScan *state, PipeannRowList list, double *distance)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
+	FmgrInfo	operator = state->scan->orderByData->sk_func;
 	const PipeannRow *row = list.rows;
+	struct varlena *value = NULL;
+	const float *x;
 
-	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
-		if (PipeannTableVector(state->scan, &row->tid, l, state->exact, distance))
-			return true;
-	return false;
+	for (uint32 i = 0; value == NULL && i < list.n; i++, row = PipeannRowNext(l, row))
+		value = PipeannTableVector(state->scan, &row->tid);
+	if (value == NULL)
+		return false;
+	operator.fn_extra = NULL;	/* which is not its own (scan.h) */
+	if (distance != NULL)
+		*distance = DatumGetFloat8(FunctionCall2(&operator, PointerGetDatum(value),
+												 state->scan->orderByData->sk_argument));
+	x = PipeannDatumElements(l->type, PointerGetDatum(value), l->dim);
+	memcpy(state->exact, x, mul_size(PipeannFloatsOf(l->storage, l->dim, x), sizeof(float)));
+	return true;
 }
 
 /* The same for a result. */
@@ -210,14 +194,18 @@ static bool
 TableVectorOf(PipeannScan *state, const PipeannResult *result, PipeannRowList rows,
 			  double *distance)
 {
+	MemoryContext context = AllocSetContextCreate(state->context, "pipeann table row",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
 	bool		found = VectorOfAny(state, rows, distance);
-	PipeannChain chain;
 	void	   *copy = palloc(PipeannExtBytes(&state->view.meta.layout));
+	PipeannChain chain;
 
 	PipeannChainBegin(&chain, result->id, result->ext_tids);
 	while (!found && chain.next != PIPEANN_INVALID_ID)
 		found = VectorOfAny(state, PipeannChainRead(&state->view, &chain, copy), distance);
-	pfree(copy);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
 	return found;
 }
 

@@ -232,7 +232,6 @@ PipeannRunPages(const PipeannLayout *l, uint32 entries)
 #define PIPEANN_META_HAS_CODES 0x0002	/* codebook, codes, entry graph exist */
 #define PIPEANN_META_REPAIRING 0x0004	/* VACUUM has nodes to remove */
 #define PIPEANN_META_HAS_FREE 0x0008	/* the free space map has slots */
-#define PIPEANN_META_SIGNED_ZEROS 0x0020	/* no zero has lost its sign */
 #define PIPEANN_META_ALL_ROWS 0x0100	/* no row of the table is left out: one
 										 * without a vector, or zero for cosine */
 

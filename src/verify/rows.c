@@ -482,8 +482,8 @@ HashValuesOf(const PipeannCheck *check, const PipeannRow *row)
 }
 
 /*
- * The hash of a vector in this storage. If zeroes may have lost their signs
- * all count as positive. Changes x.
+ * The hash of a vector in this storage. All zeroes count as positive, as bytes have no
+ * others. Changes x.
  */
 static uint32
 HashVector(const PipeannCheck *check, float *x, PipeannStorage storage)
@@ -491,9 +491,8 @@ HashVector(const PipeannCheck *check, float *x, PipeannStorage storage)
 	int			dim = check->view.meta.layout.dim;
 	char	   *form = check->set->vector;
 
-	if (!(check->view.meta.flags & PIPEANN_META_SIGNED_ZEROS))
-		for (int i = 0; i < dim; i++)
-			x[i] += 0.0f;
+	for (int i = 0; i < dim; i++)
+		x[i] += 0.0f;
 	PipeannVectorFromFloat(x, storage, dim, form);
 	return hash_bytes((const unsigned char *) form,
 					  (int) PipeannVectorBytes(storage, dim));
