@@ -47,8 +47,6 @@ extern const float *PipeannDatumElements(PipeannType type, Datum value,
 extern const float *PipeannRowElements(PipeannType type, Datum value,
 									   int dim);
 extern void PipeannCheckQuery(Relation index, Datum value);
-extern void PipeannValueSet(PipeannType type, const float *x, int dim,
-							void *value);
 
 /* The wanted storage, or the only one that the type has. */
 static inline PipeannStorage

@@ -240,23 +240,7 @@ PipeannCheckQuery(Relation index, Datum value)
 						PipeannIndexDimensions(index));
 }
 
-/* Make a value of x[dim], not sparse, at value, which has PipeannValueBytes(). */
-void
-PipeannValueSet(PipeannType type, const float *x, int dim, void *value)
-{
-	PipeannValue *vector = value;
-
-	SET_VARSIZE(vector, PipeannValueBytes(type, dim));
-	vector->bits = 0;
-	if (type == PIPEANN_BIT)
-		vector->bits = dim;
-	else
-		vector->dim = (int16) dim;
-	PipeannVectorFromFloat(x, PipeannTypes[type].storage, dim,
-						   vector->elements);
-}
-
-/* ---------- what an index stores of a vector, and searches for ---------- */
+/* ---------- what an index stores of it, and searches for ---------- */
 
 /* The metric of an index's operator class. */
 PipeannMetric

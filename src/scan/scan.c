@@ -74,6 +74,9 @@ PipeannScanParams(const PipeannMeta *meta, double rows)
 
 	params.policy = PipeannPolicies[pipeann_search_mode];
 	params.width = pipeann_pipeline_width;
+	params.max_pages = (uint32)
+		Min(pipeann_scan_mem_multiplier * work_mem * 1024.0 /
+			((double) meta->layout.node_pages * BLCKSZ), (double) PG_INT32_MAX);
 	params.lists_all = (uint32) params.ef >= meta->nodes;
 	if (!aims || rows <= PIPEANN_EARLY_RESULTS)
 		return params;
@@ -320,16 +323,15 @@ FilterCodes(const PipeannFilter *filter)
 /* ---------- index-only scans ---------- */
 
 /*
- * Rows from the index alone, where the visibility map says that the table need not
- * be asked. src/README tells why that can be believed.
- *
- * The vector is handed out as an expanded object that reads it in the table when somebody
- * looks at it, as most queries do not: a user gets the one that the row has, to the last bit.
+ * Rows from the index alone, if the visibility map says that the table need
+ * not be read. src/README explains why that is reliable. The vector is
+ * returned as an expanded object that reads it in the table when it is used,
+ * which few queries do: a user gets the row's own, bit for bit.
  */
 
 /*
- * The caller's memory may be of a kind from which nothing is freed (that of a sort from
- * PostgreSQL 17 on): the vector is read into the row's.
+ * Reads the vector into the row's memory: the caller's context may not support
+ * freeing (that of a sort since PostgreSQL 17).
  */
 static Size
 FlatSize(ExpandedObjectHeader *header)
@@ -649,16 +651,53 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 /* An index without codes, of which each search wants all, stays in shared_buffers if it is not more than this part of them. */
 #define KEPT_PART 4
 
+/*
+ * Errors if an index cannot be scanned so. On a replica nobody waits for old snapshots before
+ * an index made CONCURRENTLY is valid: it may lack rows that one of these sees.
+ */
+static void
+CheckScan(IndexScanDesc scan)
+{
+	Relation	index = scan->indexRelation;
+
+	if (scan->orderByData == NULL || scan->numberOfOrderBys < 1)
+		elog(ERROR, "cannot scan pipeann index without order");
+	if (scan->numberOfOrderBys > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot scan pipeann index in the order of several distances")));
+
+	/* a page that VACUUM has changed meanwhile may be used: see src/README */
+	if (!IsMVCCSnapshot(scan->xs_snapshot))
+		elog(ERROR, "non-MVCC snapshots are not supported with pipeann");
+	if (scan->xs_snapshot->takenDuringRecovery &&
+		XidInMVCCSnapshot(HeapTupleHeaderGetXmin(index->rd_indextuple->t_data),
+						  scan->xs_snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("index \"%s\" is newer than the snapshot of this transaction",
+						RelationGetRelationName(index)),
+				 errhint("Run the transaction again.")));
+}
+
 /* Open the index, and begin a search by the scan's keys. */
 static void
 BeginSearch(IndexScanDesc scan, PipeannScan *state)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
 	PipeannScanContext *heeds = &state->heeds;
+	Relation	index = scan->indexRelation;
 	int64		wanted = PipeannRowsWanted(heeds->limit);
 	PipeannSearchParams params;
 
-	PipeannOpenView(&state->view, scan->indexRelation);
+	CheckScan(scan);
+	pgstat_count_index_scan(index);
+#if PG_VERSION_NUM >= 180000
+	if (scan->instrument)
+		scan->instrument->nsearches++;
+#endif
+	state->prefetch.expected = index->rd_amcache == NULL ? 1 : *(int *) index->rd_amcache;
+	PipeannOpenView(&state->view, index);
 	params = PipeannScanParams(&state->view.meta, wanted == PG_INT64_MAX ?
 							   PIPEANN_EARLY_RESULTS : wanted);
 	state->query = ScanQuery(scan, l, &state->comparable);
@@ -669,9 +708,6 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	state->source = PipeannViewSource(&state->view, &state->counters);
 	state->source->keeps = state->view.cache == NULL && pipeann_hot_pages &&
 		(uint64) PipeannViewPages(&state->view) * l->node_pages <= (uint64) NBuffers / KEPT_PART;
-	params.max_pages = (uint32)
-		Min(pipeann_scan_mem_multiplier * work_mem * 1024.0 /
-			((double) l->node_pages * BLCKSZ), (double) PG_INT32_MAX);
 	params.out_of_line_distance = OutOfLineDistance;
 	params.out_of_line_arg = state;
 	if (state->filter != NULL)
@@ -688,9 +724,7 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	if (!state->comparable || (heeds->fill != NULL && heeds->fill->whole))
 		heeds->bound = NULL;
 	params.one_of_several = heeds->bound != NULL;
-	if (heeds->step != NULL)
-		PipeannBatonStep(state, &params);
-	else if (pipeann_search_mode == PIPEANN_BATON)
+	if (pipeann_search_mode == PIPEANN_BATON)
 		PipeannBatonBegin(state, &params);
 	PipeannLastMode = pipeann_search_mode;
 	state->search = PipeannReuseSearch();
@@ -749,13 +783,10 @@ LeaveToNext(const PipeannScan *state)
 	Relation	index = state->view.index;
 	PipeannParts parts = PipeannOwnParts(&state->view.meta);
 
-	if (state->heeds.step == NULL)
-	{
-		if (index->rd_amcache == NULL)
-			index->rd_amcache = MemoryContextAlloc(index->rd_indexcxt, sizeof(int));
-		*(int *) index->rd_amcache =
-			(int) Min((uint64) state->looked_at, PIPEANN_MAX_PREFETCH);
-	}
+	if (index->rd_amcache == NULL)
+		index->rd_amcache = MemoryContextAlloc(index->rd_indexcxt, sizeof(int));
+	*(int *) index->rd_amcache =
+		(int) Min((uint64) state->looked_at, PIPEANN_MAX_PREFETCH);
 	if (pipeann_hot_pages && state->source->wanted != PIPEANN_INVALID_ID &&
 		PipeannPartHasPage(&parts, (uint32) pipeann_part - 1, state->source->wanted))
 		PipeannSourceBringIn(state->source, state->source->wanted);
@@ -787,47 +818,6 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	if (orderbys && !forget)
 		memmove(scan->orderByData, orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
-}
-
-/*
- * Begin a scan's search without running it. On a replica nothing waits for old
- * snapshots before an index made CONCURRENTLY is valid: it may lack rows that
- * such a snapshot sees.
- */
-void
-PipeannScanStart(IndexScanDesc scan)
-{
-	PipeannScan *state = scan->opaque;
-	Relation	index = scan->indexRelation;
-	MemoryContext old = MemoryContextSwitchTo(state->context);
-
-	if (scan->orderByData == NULL || scan->numberOfOrderBys < 1)
-		elog(ERROR, "cannot scan pipeann index without order");
-	if (scan->numberOfOrderBys > 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot scan pipeann index in the order of several distances")));
-
-	/* a page that VACUUM has changed meanwhile may be used: see src/README */
-	if (!IsMVCCSnapshot(scan->xs_snapshot))
-		elog(ERROR, "non-MVCC snapshots are not supported with pipeann");
-	if (scan->xs_snapshot->takenDuringRecovery &&
-		XidInMVCCSnapshot(HeapTupleHeaderGetXmin(index->rd_indextuple->t_data),
-						  scan->xs_snapshot))
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("index \"%s\" is newer than the snapshot of this transaction",
-						RelationGetRelationName(index)),
-				 errhint("Run the transaction again.")));
-
-	pgstat_count_index_scan(index);
-#if PG_VERSION_NUM >= 180000
-	if (scan->instrument)
-		scan->instrument->nsearches++;
-#endif
-	state->prefetch.expected = index->rd_amcache == NULL ? 1 : *(int *) index->rd_amcache;
-	BeginSearch(scan, state);
-	MemoryContextSwitchTo(old);
 }
 
 /*
@@ -913,7 +903,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 
 	Assert(ScanDirectionIsForward(dir));
 	if (state->search == NULL)
-		PipeannScanStart(scan);
+		BeginSearch(scan, state);
 	else if (scan->kill_prior_tuple)
 		state->looked_at--;		/* it was dead to everybody */
 

@@ -70,13 +70,6 @@ typedef struct PipeannTidFilter
 	const ItemPointerData *tids;
 } PipeannTidFilter;
 
-/* What another server requests in a search for it (baton.c); all zeroes otherwise. */
-typedef struct PipeannStep
-{
-	int			ef;
-	int			width;
-} PipeannStep;
-
 /*
  * What our nodes above a scan tell it when it begins; each may be NULL, and
  * has to live as long as the scan.
@@ -89,7 +82,6 @@ typedef struct PipeannScanContext
 	const LimitState *limit;	/* the nearest one above */
 	const PipeannTidFilter *tid_filter;
 	PipeannFill bounded;		/* what fill points to if only a largest distance is given */
-	const PipeannStep *step;
 } PipeannScanContext;
 
 /*
@@ -127,8 +119,8 @@ extern PipeannSearchParams PipeannScanParams(const PipeannMeta *meta,
 extern int	PipeannScanList(const PipeannMeta *meta, double rows);
 
 /* baton.c */
-extern bytea *PipeannScanStep(Relation table, Relation index, const bytea *message);
-extern int	PipeannScanPart(Relation table, Relation index, Datum query);
+extern bytea *PipeannScanStep(Relation index, const bytea *message);
+extern int	PipeannScanPart(Relation index, Datum query);
 
 /*
  * Lets the server that has a part of an index, from 0, take a step of a search; returns

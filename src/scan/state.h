@@ -23,7 +23,7 @@ typedef struct PipeannLeftOut PipeannLeftOut;
 typedef struct PipeannOnly
 {
 	ExpandedObjectHeader vector;	/* of the row taken last; must be first */
-	struct varlena *value;		/* the same once somebody looked at it, else NULL */
+	struct varlena *value;		/* the vector once it was used, else NULL */
 	uint32		id;				/* of its node */
 	ItemPointerData tid;		/* of the row */
 
@@ -114,26 +114,8 @@ PipeannMostToLookAt(const PipeannScan *state)
 	return fill != NULL && fill->whole ? PG_INT64_MAX : pipeann_max_scan_tuples;
 }
 
-/* The head of a message of baton.c. The query follows, then a list's ids. Answers have only ids. */
-typedef struct PipeannBatonHead
-{
-	char		magic[4];
-	uint32		dim;
-	uint64		build_id;		/* of the index to which the ids belong */
-	uint32		ef;
-	uint32		width;
-	uint32		n;				/* number of ids */
-	uint32		explored;		/* number of these, at the front, that are explored */
-} PipeannBatonHead;
-
-#define PIPEANN_BATON_MAGIC "PBT\2"
-
 /* baton.c */
 extern void PipeannBatonBegin(PipeannScan *state, PipeannSearchParams *params);
-extern void PipeannBatonStep(PipeannScan *state, PipeannSearchParams *params);
-
-/* scan.c */
-extern void PipeannScanStart(IndexScanDesc scan);
 
 /* stream.c */
 extern void PipeannStreamBegin(PipeannScan *state,

@@ -437,19 +437,6 @@ AddEntryPoints(PipeannSearch *search)
 	FillPool(search, &list, list.count);
 }
 
-/* The entry nearest to the query, without running the search. */
-uint32
-PipeannSearchNearestEntry(PipeannSearch *search)
-{
-	EntryList	list;
-
-	PipeannMakeTable(search);
-	BeginEntryList(search, &list);
-	SearchEntryGraph(search, &list, list.length);
-	return list.count > 0 ? search->codes->entry_ids[list.items[0].position] :
-		PIPEANN_INVALID_ID;
-}
-
 /* ---------- memory, and runs ---------- */
 
 /* The set of nodes visited begins with room for those of ef explored. */

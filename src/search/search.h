@@ -164,7 +164,6 @@ extern PipeannFrontier PipeannSearchFrontier(PipeannSearch *search, PipeannItera
 extern bool PipeannSearchHasAll(PipeannSearch *search, float distance);
 extern const float *PipeannSearchTable(const PipeannSearch *search);
 extern float PipeannSearchEnter(PipeannSearch *search);
-extern uint32 PipeannSearchNearestEntry(PipeannSearch *search);
 extern void PipeannSearchSetHorizon(PipeannSearch *search, float horizon);
 extern const PipeannSlot *PipeannSearchLoadSlot(PipeannSearch *search,
 												uint32 id);

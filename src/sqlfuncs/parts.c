@@ -62,7 +62,7 @@ pipeann_index_part(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("index \"%s\" has no vectors of type %s",
 						RelationGetRelationName(index), format_type_be(type))));
-	part = PipeannScanPart(table, index, PG_GETARG_DATUM(1));
+	part = PipeannScanPart(index, PG_GETARG_DATUM(1));
 	Close(index, table);
 	if (part == 0)
 		PG_RETURN_NULL();
@@ -84,7 +84,7 @@ pipeann_search_step(PG_FUNCTION_ARGS)
 	if (!OidIsValid(IndexGetRelation(relid, true)))
 		PG_RETURN_NULL();
 	index = OpenIndex(relid, &table);
-	answer = PipeannScanStep(table, index, PG_GETARG_BYTEA_PP(1));
+	answer = PipeannScanStep(index, PG_GETARG_BYTEA_PP(1));
 	Close(index, table);
 	if (answer == NULL)
 		PG_RETURN_NULL();
