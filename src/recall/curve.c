@@ -73,13 +73,16 @@ static const PipeannResult *
 Next(PipeannSearch *search, uint64 taken, bool strict)
 {
 	PipeannIterativeScan order = strict ? PIPEANN_ITERATIVE_STRICT : PIPEANN_ITERATIVE_RELAXED;
+	PipeannFrontier frontier = PipeannSearchFrontier(search, order);
+	const PipeannResult *next;
 
-	while (taken >= PipeannSearchFrontier(search, order).results ||
-		   PipeannSearchPeek(search) == NULL)
+	while ((next = PipeannSearchPeek(search)) == NULL ||
+		   (taken >= frontier.results && next->most > frontier.distance))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!PipeannSearchRun(search))
 			break;
+		frontier = PipeannSearchFrontier(search, order);
 	}
 	return PipeannSearchPop(search);
 }

@@ -112,9 +112,9 @@ struct PipeannTable
 };
 
 /*
- * A row's vector as the table has it, in CurrentMemoryContext; NULL if the snapshot does not
- * see the row, or it has none. As for an insert the index's expression is computed for
- * whoever asks.
+ * A row's vector in the table, in CurrentMemoryContext; NULL if the snapshot
+ * does not see the row, or it has none. As in an insert, the index's
+ * expression is evaluated as the current user.
  */
 struct varlena *
 PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid)
@@ -164,8 +164,8 @@ PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid)
 }
 
 /*
- * The vector in the table of the first row of a list that is seen, to state->exact, and the
- * operator's distance, unless that is NULL. False if none is.
+ * Set state->exact to the table's vector of the first visible row of a list, and
+ * *distance to the operator's, unless that is NULL. False if no row is visible.
  */
 static bool
 VectorOfAny(PipeannScan *state, PipeannRowList list, double *distance)
@@ -367,13 +367,6 @@ IsLate(const PipeannScan *state, float dist)
 
 /* How far the search has to go, and the next of its results. */
 
-/* Whether all rows that meet the condition on the distance were found. */
-static bool
-HasAll(const PipeannScan *state)
-{
-	return !isinf(state->most) && PipeannSearchHasAll(state->search, state->most);
-}
-
 /*
  * Whether the search has to go on before its next result is final. A result
  * beyond what the condition on the distance allows ends the scan, so in any
@@ -386,17 +379,18 @@ MustGoOn(PipeannScan *state)
 {
 	const PipeannResult *next = PipeannSearchPeek(state->search);
 	const Known *known = NearestKnown(state);
-	PipeannFrontier frontier;
+	bool		ends = next == NULL || next->dist > state->most;
+	PipeannFrontier frontier =
+		PipeannSearchFrontier(state->search,
+							  ends && pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF ?
+							  PIPEANN_ITERATIVE_STRICT : pipeann_iterative_scan);
 
-	if (next == NULL)
-		return true;
-	frontier = PipeannSearchFrontier(state->search,
-									 pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF &&
-									 next->dist > state->most ? PIPEANN_ITERATIVE_STRICT :
-									 pipeann_iterative_scan);
-	if (frontier.ended_early && known != NULL && known->result.id != PIPEANN_INVALID_ID)
+	if (frontier.distance >= Min(next == NULL ? INFINITY : next->most, state->most))
 		return false;
-	return state->taken >= frontier.results || next->most > frontier.distance;
+	if (frontier.ended_early && next != NULL && known != NULL &&
+		known->result.id != PIPEANN_INVALID_ID)
+		return false;
+	return next == NULL || state->taken >= frontier.results;
 }
 
 /*
@@ -408,7 +402,7 @@ ContinueSearch(PipeannScan *state)
 {
 	const PipeannResult *next;
 
-	while (!state->exhausted && !HasAll(state) && MustGoOn(state))
+	while (!state->exhausted && MustGoOn(state))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF &&
@@ -431,6 +425,7 @@ PrefetchRows(PipeannScan *state)
 {
 	PipeannPrefetch *prefetch = &state->prefetch;
 	const PipeannResult *results[PIPEANN_MAX_PREFETCH];
+	PipeannFrontier frontier;
 	int			wanted;
 	int			rows = 0;
 	int			n;
@@ -441,14 +436,12 @@ PrefetchRows(PipeannScan *state)
 	wanted = prefetch->at_once - (int) (state->taken % prefetch->at_once);
 	if (state->taken == 0)
 		wanted = prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
-	if (state->heeds.bound == NULL && !state->exhausted)
-	{
-		uint64		final = PipeannSearchFrontier(state->search, pipeann_iterative_scan).results;
-
-		wanted = (int) Min((uint64) wanted, final > state->taken ? final - state->taken : 1);
-	}
+	frontier = PipeannSearchFrontier(state->search, pipeann_iterative_scan);
+	if (state->heeds.bound != NULL || state->exhausted)
+		frontier.distance = INFINITY;
 	n = PipeannSearchNext(state->search, results, wanted);
-	for (i = 0; i < n && rows < wanted && !(results[i]->dist > state->most); i++)
+	for (i = 0; i < n && rows < wanted && !(results[i]->dist > state->most) &&
+		 (i == 0 || state->taken + i < frontier.results || results[i]->dist <= frontier.distance); i++)
 		rows += Ask(state, PipeannSearchRows(state->search, results[i]),
 					wanted - rows);
 	prefetch->until = state->taken + i;
@@ -520,7 +513,8 @@ FirstRun(PipeannScan *state)
 	if (state->view.cache == NULL && !state->exhausted)
 		PipeannSearchExact(state->search, PipeannViewPages(&state->view));
 	else if (!state->exhausted)
-		while (PipeannSearchRun(state->search) && whole && !HasAll(state))
+		while (PipeannSearchRun(state->search) && whole &&
+			   PipeannSearchFrontier(state->search, PIPEANN_ITERATIVE_STRICT).distance < state->most)
 			CHECK_FOR_INTERRUPTS();
 	state->exhausted |= whole || state->view.cache == NULL;
 	PIPEANN_PAUSE("scan-searched");

@@ -685,43 +685,31 @@ PipeannSearchLengthen(PipeannSearch *search, int ef)
 }
 
 /*
- * How far the results are final in an order. Only a code scan knows a distance up to
- * which they are. After a walk, as many results are final as matching nodes were
- * explored; in strict order half of them, as the others were explored only on the way.
+ * How far the results are final in an order. A search that goes through matching nodes in the
+ * order of their codes knows a distance. Of a walk, as many results are final as nodes were
+ * explored; in strict order half of them, as what else was explored is on the way.
  */
 PipeannFrontier
 PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order)
 {
-	PipeannFrontier frontier = {.results = search->matching,.distance = INFINITY};
+	PipeannFrontier frontier = {.results = search->matching,.distance = -INFINITY};
 
-	if (search->termination.on)
-	{
-		frontier.results = PIPEANN_EARLY_RESULTS;
-		frontier.ended_early = true;
-		return frontier;
-	}
 	if (PipeannScansSparse(search))
 		frontier.results /= PIPEANN_SPARSE_READ;
 	else if (search->code_scan.begun && order != PIPEANN_ITERATIVE_OFF)
 	{
-		frontier.results = UINT64_MAX;
+		frontier.results = 0;
 		frontier.distance = PipeannCodeScanReadTo(search, order == PIPEANN_ITERATIVE_STRICT);
-		return frontier;
 	}
 	if (order == PIPEANN_ITERATIVE_STRICT)
 		frontier.results /= PIPEANN_STRICT_PART;
+	frontier.ended_early = search->termination.on;
+	if (frontier.ended_early)
+		frontier.results = PIPEANN_EARLY_RESULTS;
 	return frontier;
 }
 
-/* Whether a code scan has surely read all that is within a distance. */
-bool
-PipeannSearchHasAll(PipeannSearch *search, float distance)
-{
-	return search->code_scan.begun && !PipeannScansSparse(search) &&
-		PipeannCodeScanReadTo(search, true) > distance;
-}
-
-/* The query's table of code distances, or NULL; valid until the search begins again. */
+/* The query's table of code distances, or NULL; as long as no other search begins. */
 const float *
 PipeannSearchTable(const PipeannSearch *search)
 {

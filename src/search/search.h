@@ -146,8 +146,8 @@ typedef enum PipeannIterativeScan
 /* How far a search's results are final: the frontier. A run may change what is beyond it. */
 typedef struct PipeannFrontier
 {
-	uint64		results;		/* number of the nearest, with those taken before, */
-	float		distance;		/* of which none may be farther, as an order key */
+	uint64		results;		/* number of the nearest that are, with those taken before; */
+	float		distance;		/* so are all up to this one, an order key, or -INFINITY */
 	bool		ended_early;	/* the last run: the next one explores the rest of its list */
 } PipeannFrontier;
 
@@ -161,7 +161,6 @@ extern void PipeannSearchBegin(PipeannSearch *search,
 extern bool PipeannSearchRun(PipeannSearch *search);
 extern void PipeannSearchLengthen(PipeannSearch *search, int ef);
 extern PipeannFrontier PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order);
-extern bool PipeannSearchHasAll(PipeannSearch *search, float distance);
 extern const float *PipeannSearchTable(const PipeannSearch *search);
 extern float PipeannSearchEnter(PipeannSearch *search);
 extern void PipeannSearchSetHorizon(PipeannSearch *search, float horizon);
