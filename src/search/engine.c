@@ -154,8 +154,8 @@ ChooseFilterStrategy(PipeannSearch *search)
  * Choose again, once it is known how many of the entries nearest to the query pass, and
  * before any page is requested. Matching nodes may all be near the query, or all far.
  */
-void
-PipeannChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
+static void
+ChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
 {
 	double		share = passing == entries ? 1 :
 		(passing + KNOWN_BEFORE * search->share) / (entries + KNOWN_BEFORE);
@@ -186,8 +186,8 @@ ShouldScanCodesUnread(const PipeannSearch *search)
  * If most of the candidates nearer than what was found are not explored, there
  * may be matching nodes to which no explored node leads.
  */
-bool
-PipeannWalkIsInDoubt(const PipeannSearch *search)
+static bool
+WalkIsInDoubt(const PipeannSearch *search)
 {
 	const PipeannPool *pool = &search->pool;
 	int			wanted;
@@ -424,7 +424,7 @@ AddEntryPoints(PipeannSearch *search)
 		for (int i = 0; i < list.count; i++)
 			passing += PipeannCodePasses(codes, filter,
 										 codes->entry_ids[list.items[i].position]);
-		PipeannChooseFilterStrategyNear(search, passing, list.count);
+		ChooseFilterStrategyNear(search, passing, list.count);
 	}
 	if (search->code_scan.chosen)
 		return;
@@ -638,8 +638,6 @@ PipeannSearchRun(PipeannSearch *search)
 			PipeannSearchReleasePages(search);
 		if (!PipeannListRefill(search))
 			return ScanRest(search);
-		for (int i = 0; i < pool->count; i++)
-			PipeannSetPage(search, &pool->items[i]);
 	}
 
 	ExploreList(search);
@@ -655,7 +653,7 @@ PipeannSearchRun(PipeannSearch *search)
 
 	/* where edges lead no further, unseen nodes may be nearer than those found */
 	if ((pool->ndiscards == 0 && PipeannPoolFirstOpen(pool) == pool->count &&
-		 search->explored < search->codes->ncodes) || PipeannWalkIsInDoubt(search))
+		 search->explored < search->codes->ncodes) || WalkIsInDoubt(search))
 		(void) ScanRest(search);
 	return true;
 }
@@ -668,8 +666,6 @@ PipeannSearchRun(PipeannSearch *search)
 void
 PipeannSearchLengthen(PipeannSearch *search, int ef)
 {
-	int			before;
-
 	if (search->stage == PIPEANN_NEW)
 	{
 		AddEntryPoints(search);
@@ -677,10 +673,6 @@ PipeannSearchLengthen(PipeannSearch *search, int ef)
 		search->stage = PIPEANN_STARTED;
 	}
 	PipeannListSetEf(search, ef);
-	before = search->pool.count;
-	PipeannPoolFill(&search->pool, search->pool.capacity);
-	for (int i = before; i < search->pool.count; i++)
-		PipeannSetPage(search, &search->pool.items[i]);
 	ExploreList(search);
 }
 

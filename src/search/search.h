@@ -13,13 +13,15 @@
 #include "base/parts.h"
 
 #include "pq/codes.h"
-#include "search/pool.h"
 #include "storage/slot.h"
 #include "storage/page_source.h"
 
 typedef struct PipeannSearch PipeannSearch;
 
-/* A policy decides what a search reads, and when. */
+/* Results that may be believed after an early end: the usual LIMIT. */
+#define PIPEANN_EARLY_RESULTS 10
+
+/* What decides what a search reads when. */
 typedef struct PipeannPolicy
 {
 	const char *name;

@@ -1,13 +1,10 @@
 /*
  * pool_test.c
- *		The candidate pool.
+ *		The candidate pool, and when a search may end early.
  */
 #include "unit.h"
 
-#include "search/pool.h"
-
-#define HEAP_ITEM PipeannDiscard
-#include "search/heap.h"
+#include "search/list.c"
 
 #define POOL_RUNS 200
 #define MAX_CANDIDATES 2000
@@ -16,7 +13,7 @@ static void
 PoolInit(PipeannPool *pool, int length)
 {
 	memset(pool, 0, sizeof(*pool));
-	PipeannPoolReset(pool, length);
+	PoolReset(pool, length);
 }
 
 /* Insert one; returns its position, or -1 if it went to the discards. */
@@ -159,8 +156,8 @@ PoolRefillsFromWhatFellOut(void)
 			pool.items[i].explored = 1;
 		}
 		total += pool.count;
-		PipeannPoolWiden(&pool, capacity, 0);
-		PipeannPoolRefill(&pool, capacity);
+		PoolWiden(&pool, capacity, 0);
+		PoolRefill(&pool, capacity);
 		CHECK(pool.count <= Max(capacity, 10));
 	}
 	CHECK(total == MAX_CANDIDATES);
@@ -180,7 +177,7 @@ PoolRefillsFromItself(void)
 		PoolInsert(&pool, i, i);
 	pool.items[0].explored = 1;
 	pool.items[2].explored = 1;
-	PipeannPoolRefill(&pool, 2);
+	PoolRefill(&pool, 2);
 	CHECK(pool.count == 2);
 	CHECK(pool.items[0].id == 1);
 	CHECK(pool.items[1].id == 3);
@@ -245,7 +242,7 @@ PoolTakesAnyDistance(void)
 				pool.items[i].explored = 1;
 			}
 			total += pool.count;
-			PipeannPoolRefill(&pool, 16);
+			PoolRefill(&pool, 16);
 		}
 		CHECK(total == 500);
 	}
@@ -327,7 +324,7 @@ PoolCountsItsBeams(void)
 	PoolInit(&pool, 3);
 	for (int capacity = 1; capacity <= 100; capacity *= 10)
 	{
-		PipeannPoolReset(&pool, capacity);
+		PoolReset(&pool, capacity);
 		CHECK(pool.count == 0 && pool.ndiscards == 0);
 		CHECK(pool.capacity == capacity && BeamsAreCounted(&pool));
 		for (int round = 0; round < 500; round++)
@@ -352,7 +349,7 @@ PoolCountsItsBeams(void)
 					PipeannPoolSetExplored(&pool, at);
 			}
 			if (round % 100 == 99)
-				PipeannPoolRefill(&pool, capacity);
+				PoolRefill(&pool, capacity);
 			CHECK(PoolIsSorted(&pool) && BeamsAreCounted(&pool));
 		}
 	}
@@ -371,13 +368,13 @@ PoolWidens(void)
 	for (int i = 0; i < 6; i++)
 		PoolInsert(&pool, i, 10 - i);
 	CHECK(pool.count == 4 && pool.ndiscards == 2);
-	PipeannPoolWiden(&pool, 6, 9);
+	PoolWiden(&pool, 6, 9);
 	CHECK(pool.length == 6 && pool.capacity == 9);
 	CHECK(pool.count == 4 && pool.items[0].dist == 5);
 	for (int i = 10; i < 20; i++)
 		PoolInsert(&pool, i, i);
 	CHECK(pool.count == 9 && PoolIsSorted(&pool));
-	PipeannPoolWiden(&pool, 2, 3);
+	PoolWiden(&pool, 2, 3);
 	CHECK(pool.length == 6 && pool.capacity == 9);
 }
 
@@ -476,7 +473,7 @@ PoolKeepsMatchingBehindItsHead(void)
 		int			explored = 0;
 
 		PoolInit(&pool, head);
-		PipeannPoolSetHead(&pool, head, matching);
+		PoolSetHead(&pool, head, matching);
 		for (int round = 0; round < 30; round++)
 		{
 			PipeannPoolMerge(&pool, items, SomeCandidates(&random, &pool, &next,
@@ -485,7 +482,7 @@ PoolKeepsMatchingBehindItsHead(void)
 			if (UnitRandom(&random) % 4 == 0 && head > 3)
 			{
 				head -= UnitRandom(&random) % 3;
-				PipeannPoolSetHead(&pool, head, matching);
+				PoolSetHead(&pool, head, matching);
 				CheckHead(&pool, head, matching);
 			}
 		}
@@ -536,6 +533,49 @@ SelectsTheNearest(void)
 	}
 }
 
+/*
+ * The tenth nearest and the errors given, whatever their order, make the bound.
+ */
+static void
+EndsEarlyByFactorAndError(void)
+{
+	const PipeannMetric metrics[] = {PIPEANN_L2, PIPEANN_COSINE, PIPEANN_L1};
+	const float factors[] = {0.06645f, 0.06645f, 0.03269f};
+	PipeannTermination product;
+
+	PipeannTerminationInit(&product, PIPEANN_IP, 60);
+	CHECK(!product.on);
+	for (int m = 0; m < 3; m++)
+		for (int scale = 0; scale <= 100; scale += 100)
+		{
+			PipeannTermination termination;
+			float		tenth = metrics[m] != PIPEANN_COSINE ? 109 : -0.91f;
+			double		deviation = scale * sqrt((20 * 20 - 1) / 12.0);
+			double		margin;
+
+			PipeannTerminationInit(&termination, metrics[m], 60);
+			for (int i = 0; i < 50; i++)
+			{
+				int			k = i * 7 % 50;
+
+				CHECK(TerminationBound(&termination) == INFINITY);
+				PipeannTerminationFound(&termination,
+										metrics[m] != PIPEANN_COSINE ?
+										100 + k : -1 + k * 0.01f, i);
+			}
+			for (int i = 0; i < 20; i++)
+				PipeannSampleAdd(&termination.errors, scale * (i - 9.5f));
+			margin = Max(deviation * 2.1930,
+						 factors[m] * (metrics[m] != PIPEANN_COSINE ? 109 : 1 - 0.91));
+			CHECK_CLOSE(TerminationBound(&termination), tenth + margin,
+						1e-3 * (1 + margin));
+			CHECK(PipeannTerminationWantsError(&termination, false));
+			termination.on = false;
+			CHECK(TerminationBound(&termination) == INFINITY);
+			CHECK(!PipeannTerminationWantsError(&termination, false));
+		}
+}
+
 int
 main(void)
 {
@@ -551,5 +591,6 @@ main(void)
 	UNIT_RUN(PoolIsOpenUpToItsBound);
 	UNIT_RUN(PoolKeepsMatchingBehindItsHead);
 	UNIT_RUN(SelectsTheNearest);
+	UNIT_RUN(EndsEarlyByFactorAndError);
 	return UnitDone();
 }

@@ -7,53 +7,9 @@
 #include <math.h>
 
 #include "distance/distance.h"
-#include "search/pool.h"
 #include "search/state.h"
 
 static Index *l2_index;
-
-/*
- * The tenth nearest and the errors given, whatever their order, make the bound.
- */
-static void
-EndsEarlyByFactorAndError(void)
-{
-	const PipeannMetric metrics[] = {PIPEANN_L2, PIPEANN_COSINE, PIPEANN_L1};
-	const float factors[] = {0.06645f, 0.06645f, 0.03269f};
-	PipeannTermination product;
-
-	PipeannTerminationInit(&product, PIPEANN_IP, 60);
-	CHECK(!product.on);
-	for (int m = 0; m < 3; m++)
-		for (int scale = 0; scale <= 100; scale += 100)
-		{
-			PipeannTermination termination;
-			float		tenth = metrics[m] != PIPEANN_COSINE ? 109 : -0.91f;
-			double		deviation = scale * sqrt((20 * 20 - 1) / 12.0);
-			double		margin;
-
-			PipeannTerminationInit(&termination, metrics[m], 60);
-			for (int i = 0; i < 50; i++)
-			{
-				int			k = i * 7 % 50;
-
-				CHECK(PipeannTerminationBound(&termination) == INFINITY);
-				PipeannTerminationFound(&termination,
-										metrics[m] != PIPEANN_COSINE ?
-										100 + k : -1 + k * 0.01f, i);
-			}
-			for (int i = 0; i < 20; i++)
-				PipeannSampleAdd(&termination.errors, scale * (i - 9.5f));
-			margin = Max(deviation * 2.1930,
-						 factors[m] * (metrics[m] != PIPEANN_COSINE ? 109 : 1 - 0.91));
-			CHECK_CLOSE(PipeannTerminationBound(&termination), tenth + margin,
-						1e-3 * (1 + margin));
-			CHECK(PipeannTerminationWantsError(&termination, false));
-			termination.on = false;
-			CHECK(PipeannTerminationBound(&termination) == INFINITY);
-			CHECK(!PipeannTerminationWantsError(&termination, false));
-		}
-}
 
 /*
  * A search that is asked to go on finds every node once; pages that it must
@@ -546,7 +502,6 @@ main(void)
 {
 	PipeannKernelsInit();
 	l2_index = MakeIndex(6000, 16, PIPEANN_L2, PIPEANN_FLOAT4);
-	UNIT_RUN(EndsEarlyByFactorAndError);
 	UNIT_RUN(GoesOnToTheEnd);
 	UNIT_RUN(GoesOnToOtherGroups);
 	UNIT_RUN(MeetsOtherGroupsOnTheWay);

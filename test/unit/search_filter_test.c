@@ -6,7 +6,8 @@
 #include "search_tools.h"
 
 #include "distance/distance.h"
-#include "search/state.h"
+#include "search/engine.c"
+#include "search/list.c"
 
 #define PLANES 3				/* a column of one byte, and one of two */
 #define CHUNK_SHIFT 11
@@ -466,33 +467,33 @@ DoubtsWhatItDidNotExplore(void)
 	PipeannPool *pool = &search.pool;
 	uint32		id = 0;
 
-	PipeannPoolReset(pool, 30);
+	PoolReset(pool, 30);
 	search.near_share = 0.5;
-	CHECK(!PipeannWalkIsInDoubt(&search));
+	CHECK(!WalkIsInDoubt(&search));
 	search.params.code_filter = &filter;
-	CHECK(!PipeannWalkIsInDoubt(&search));
-	PipeannPoolSetHead(pool, 30, 10);
+	CHECK(!WalkIsInDoubt(&search));
+	PoolSetHead(pool, 30, 10);
 	search.explored = 1000;
 	for (; id < PIPEANN_EARLY_RESULTS; id++)
 	{
-		CHECK(PipeannWalkIsInDoubt(&search));
+		CHECK(WalkIsInDoubt(&search));
 		AddCandidate(pool, id, 10 + id, true);
 	}
-	CHECK(!PipeannWalkIsInDoubt(&search));
+	CHECK(!WalkIsInDoubt(&search));
 
 	search.explored = 20;
 	for (; id < 20; id++)
 		AddCandidate(pool, id, 5, false);
-	CHECK(!PipeannWalkIsInDoubt(&search));
+	CHECK(!WalkIsInDoubt(&search));
 	PipeannPoolDiscard(pool, id, 50);
-	CHECK(!PipeannWalkIsInDoubt(&search));
+	CHECK(!WalkIsInDoubt(&search));
 	PipeannPoolDiscard(pool, id + 1, 6);
-	CHECK(PipeannWalkIsInDoubt(&search));
+	CHECK(WalkIsInDoubt(&search));
 	search.explored = 21;
-	CHECK(!PipeannWalkIsInDoubt(&search));
+	CHECK(!WalkIsInDoubt(&search));
 
 	filter.precision = 0.1;
-	CHECK(PipeannWalkIsInDoubt(&search));
+	CHECK(WalkIsInDoubt(&search));
 }
 
 /*
@@ -514,13 +515,13 @@ GoesByWhatIsNear(void)
 	many.ncodes = 200 * coded.ncodes;	/* only counted */
 	search->codes = &many;
 	search->code_scan.chosen = false;
-	PipeannChooseFilterStrategyNear(search, 30, 30);
+	ChooseFilterStrategyNear(search, 30, 30);
 	CHECK(!search->code_scan.chosen && search->most_matching == 0);
 	CHECK(search->stretch == 1);
-	PipeannChooseFilterStrategyNear(search, 15, 30);
+	ChooseFilterStrategyNear(search, 15, 30);
 	CHECK(!search->code_scan.chosen && search->stretch > 1);
 	search->codes = &coded;
-	PipeannChooseFilterStrategyNear(search, 0, 30);
+	ChooseFilterStrategyNear(search, 0, 30);
 	CHECK(search->code_scan.chosen);
 	search->code_scan.chosen = false;
 	EndSearch(search, memory);
