@@ -512,7 +512,7 @@ AskIndex(const IndexOptInfo *info, Estimate *e)
 		return;
 	PipeannMetaRead(index, &meta);
 	if (pipeann_target_recall != 0)
-		e->list = PipeannScanList(&meta, e->wanted);
+		e->list = PipeannScanParams(&meta, e->wanted).ef;
 	codes = (meta.flags & PIPEANN_META_HAS_CODES) == 0 ? 0 :
 		(double) PipeannCodesBytes(&meta.layout, meta.graph_pages);
 	if (codes > room)

@@ -42,22 +42,6 @@
 /* The most nodes that a search explores before its first row because many rows are wanted. */
 #define MOST_AT_ONCE 1000
 
-/* The length of a search's list by the index's curve; 0 without a target recall. */
-static int
-ListOfTarget(const PipeannMeta *meta, double rows)
-{
-	return pipeann_target_recall == 0 ? 0 :
-		PipeannCurveList(meta, pipeann_target_recall, rows);
-}
-
-int
-PipeannScanList(const PipeannMeta *meta, double rows)
-{
-	int			list = ListOfTarget(meta, rows);
-
-	return list > 0 ? list : pipeann_ef_search;
-}
-
 /*
  * The parameters of a scan for this many rows that follow from settings. With a
  * target recall the list is no shorter than those with which recall was measured, as
@@ -68,9 +52,10 @@ PipeannSearchParams
 PipeannScanParams(const PipeannMeta *meta, double rows)
 {
 	bool		strict = pipeann_iterative_scan == PIPEANN_ITERATIVE_STRICT;
-	bool		aims = ListOfTarget(meta, rows) > 0;
-	PipeannSearchParams params = PipeannParamsOf(PipeannScanList(meta, rows),
-												 strict || aims);
+	int			list = pipeann_target_recall == 0 ? 0 :
+		PipeannCurveList(meta, pipeann_target_recall, rows);
+	PipeannSearchParams params = PipeannParamsOf(list > 0 ? list : pipeann_ef_search,
+												 strict || list > 0);
 
 	params.policy = PipeannPolicies[pipeann_search_mode];
 	params.width = pipeann_pipeline_width;
@@ -78,7 +63,7 @@ PipeannScanParams(const PipeannMeta *meta, double rows)
 		Min(pipeann_scan_mem_multiplier * work_mem * 1024.0 /
 			((double) meta->layout.node_pages * BLCKSZ), (double) PG_INT32_MAX);
 	params.lists_all = (uint32) params.ef >= meta->nodes;
-	if (!aims || rows <= PIPEANN_EARLY_RESULTS)
+	if (list == 0 || rows <= PIPEANN_EARLY_RESULTS)
 		return params;
 	params.may_end_early = false;
 	if (strict)

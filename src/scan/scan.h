@@ -116,7 +116,6 @@ extern void pipeannendscan(IndexScanDesc scan);
 extern const PipeannCounters *PipeannScanCounters(IndexScanDesc scan);
 extern PipeannSearchParams PipeannScanParams(const PipeannMeta *meta,
 											 double rows);
-extern int	PipeannScanList(const PipeannMeta *meta, double rows);
 
 /* baton.c */
 extern bytea *PipeannScanStep(Relation index, const bytea *message);

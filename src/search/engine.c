@@ -677,9 +677,9 @@ PipeannSearchLengthen(PipeannSearch *search, int ef)
 }
 
 /*
- * How far the results are final in an order. A search that goes through matching nodes in the
- * order of their codes knows a distance. Of a walk, as many results are final as nodes were
- * explored; in strict order half of them, as what else was explored is on the way.
+ * How far the results are final in an order. Only a code scan knows a distance up to
+ * which they are. After a walk, as many results are final as matching nodes were
+ * explored; in strict order half of them, as the others were explored only on the way.
  */
 PipeannFrontier
 PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order)
@@ -701,7 +701,7 @@ PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order)
 	return frontier;
 }
 
-/* The query's table of code distances, or NULL; as long as no other search begins. */
+/* The query's table of code distances, or NULL; valid until the search begins again. */
 const float *
 PipeannSearchTable(const PipeannSearch *search)
 {

@@ -21,8 +21,8 @@
 #define MERGE_BATCH 16
 
 /*
- * Make an empty pool without an overflow area, in the memory of one that is no longer
- * wanted, or of all zeroes.
+ * Make an empty pool without an overflow area, reusing the memory of one that
+ * is no longer wanted, or of all zeroes.
  */
 static void
 PoolReset(PipeannPool *pool, int length)
@@ -131,8 +131,8 @@ SortByDistance(PipeannCandidate *items, int n)
 }
 
 /*
- * Insert few candidates, the farthest first: what stands between two of them is
- * moved once, to where it stays.
+ * Insert few candidates, the farthest first: what is between two of them is
+ * moved once, to its final place.
  */
 static void
 MergeFew(PipeannPool *pool, PipeannCandidate *items, int n)
@@ -205,8 +205,8 @@ SetLength(PipeannPool *pool)
 }
 
 /*
- * From now on the first `head` candidates may be any, and only those that match
- * stand behind them. The list is longer than the head by `matching` of these.
+ * From now on any candidates may be among the first `head`, and behind them only
+ * those that match. The list is longer than the head by `matching` of these.
  */
 static void
 PoolSetHead(PipeannPool *pool, int head, int matching)
@@ -535,7 +535,7 @@ SetPages(PipeannSearch *search, int from)
 }
 
 /*
- * The list is of another length from now on, not a shorter one, and what of it is to be
+ * Change the length of the list, not to a shorter one, and how much of it is
  * explored, as if it had been so from the beginning.
  */
 void
@@ -561,7 +561,7 @@ PipeannListForgetEarlyEnd(PipeannSearch *search)
 	PipeannListSetBound(search);
 }
 
-/* Fill the pool with the best of what fell out of it; returns whether there was anything. */
+/* Refill the pool with the nearest of the candidates dropped from it; returns whether there were any. */
 bool
 PipeannListRefill(PipeannSearch *search)
 {

@@ -342,50 +342,21 @@ HoldFrame(PipeannSearch *search, uint32 at, PipeannFrame *frame, float dist)
 		PipeannNotePage(search, frame);
 }
 
-/* Which slot of a node's page is wanted if it is resident, or all. */
-static int
-WantedSlot(const PipeannSearch *search, uint32 id)
-{
-	return !search->params.by_page && search->reads == 0 ?
-		(int) PipeannIdSlot(search->layout, id) : PIPEANN_ALL_SLOTS;
-}
-
+/* Request a page unless it is at hand or on its way. */
 static void
 Request(PipeannSearch *search, uint32 page, int slot, float dist)
 {
 	uint32		at = AddRef(search, page);
 
-	HoldFrame(search, at, search->source->request(search->source, page, slot),
-			  dist);
+	if (search->refs[at].frame == NULL)
+		HoldFrame(search, at, search->source->request(search->source, page, slot), dist);
 }
 
-/* Request a candidate's page. */
-void
-PipeannRequestPage(PipeannSearch *search, int position)
-{
-	const PipeannCandidate *item = &search->pool.items[position];
-
-	Request(search, item->page, WantedSlot(search, item->id), item->dist);
-}
-
-/* Request a page again that was given back. */
-static void
-RequestAgain(PipeannSearch *search, const PipeannPageRef *ref)
-{
-	Request(search, ref->page, PIPEANN_ALL_SLOTS, ref->dist);
-}
-
-/* Request the page of a node that is no candidate, unless it is at hand or on its way. */
+/* The same for a node's page. */
 void
 PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist)
 {
-	uint32		page = PipeannIdPage(search->layout, id);
-	uint32		at;
-
-	if (!PipeannIdSetGet(&search->pages, page, &at))
-		Request(search, page, WantedSlot(search, id), dist);
-	else if (search->refs[at].frame == NULL)
-		RequestAgain(search, &search->refs[at]);
+	Request(search, PipeannIdPage(search->layout, id), PipeannWantedSlot(search, id), dist);
 }
 
 /*
@@ -397,7 +368,7 @@ PipeannLookUpPage(PipeannSearch *search, int position)
 	PipeannCandidate *item = &search->pool.items[position];
 	PipeannFrame *frame =
 		search->source->request_resident(search->source, item->page,
-										 WantedSlot(search, item->id));
+										 PipeannWantedSlot(search, item->id));
 
 	if (frame == NULL)
 	{
@@ -450,33 +421,6 @@ PipeannNotePage(PipeannSearch *search, PipeannFrame *frame)
 	ref->by_node = frame->slot != PIPEANN_ALL_SLOTS;
 	if (!ref->by_node)
 		QueueScoring(search, at);
-}
-
-/*
- * Prefetch the `width` nearest nodes in no beam into the CPU cache, while
- * nothing has to be read. Pinning a buffer takes an atomic operation, which
- * waits for all loads begun before: without this, slots would be loaded from
- * memory one after the other.
- */
-void
-PipeannPrefetchNearest(PipeannSearch *search, int width)
-{
-	const PipeannPool *pool = &search->pool;
-
-	if (search->reads > 0)
-		return;
-	for (int i = PipeannPoolFirstOpen(&search->pool);
-		 i < pool->count && width > 0; i++)
-	{
-		const PipeannCandidate *item = &pool->items[i];
-
-		if (!PipeannIsFree(item))
-			continue;
-		if (!item->absent)
-			search->source->prefetch(search->source, item->page,
-									 WantedSlot(search, item->id));
-		width--;
-	}
 }
 
 /* A slot of a page at hand; valid until another slot of it is requested. */
@@ -682,7 +626,7 @@ PipeannScoreRest(PipeannSearch *search)
 		if (!search->refs[i].by_node || search->refs[i].frame != NULL)
 			continue;
 		PipeannKeepLimit(search, 0);
-		RequestAgain(search, &search->refs[i]);
+		Request(search, search->refs[i].page, PIPEANN_ALL_SLOTS, search->refs[i].dist);
 		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
 			PipeannAwaitPage(search);
 	}

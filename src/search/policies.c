@@ -55,13 +55,41 @@ IsAtHand(PipeannSearch *search, int position)
 	return !item->absent && PipeannLookUpPage(search, position);
 }
 
+/*
+ * Prefetch the `width` nearest nodes in no beam into the CPU cache, while
+ * nothing has to be read. Pinning a buffer takes an atomic operation, which
+ * waits for all loads begun before: without this, slots would be loaded from
+ * memory one after the other.
+ */
+static void
+PrefetchNearest(PipeannSearch *search, int width)
+{
+	const PipeannPool *pool = &search->pool;
+
+	if (search->reads > 0)
+		return;
+	for (int i = PipeannPoolFirstOpen(&search->pool);
+		 i < pool->count && width > 0; i++)
+	{
+		const PipeannCandidate *item = &pool->items[i];
+
+		if (!PipeannIsFree(item))
+			continue;
+		if (!item->absent)
+			search->source->prefetch(search->source, item->page,
+									 PipeannWantedSlot(search, item->id));
+		width--;
+	}
+}
+
 /* Choose a candidate for a beam and request its page. */
 static void
 Choose(PipeannSearch *search, int position, int beam)
 {
 	PipeannPoolChoose(&search->pool, position, beam);
 	if (search->pool.items[position].ref == PIPEANN_NO_REF)
-		PipeannRequestPage(search, position);
+		PipeannRequestPageOf(search, search->pool.items[position].id,
+							 search->pool.items[position].dist);
 }
 
 /* Nearest unexplored candidate whose page is at hand, or -1. */
@@ -88,7 +116,7 @@ ChooseNearest(PipeannSearch *search, int beam, int width)
 
 	PipeannAddPageMates(search);
 	PipeannKeepLimit(search, width);
-	PipeannPrefetchNearest(search, width);
+	PrefetchNearest(search, width);
 	for (int i = PipeannPoolFirstOpen(pool);
 		 n < width && PipeannPoolWants(pool, i); i++)
 	{
@@ -263,7 +291,7 @@ ChooseResident(PipeannSearch *search, int width)
 
 	search->policy.passed_over = PIPEANN_INVALID_ID;
 	PipeannKeepLimit(search, width);
-	PipeannPrefetchNearest(search, width);
+	PrefetchNearest(search, width);
 	for (int i = PipeannPoolFirstOpen(pool); i < pool->count && width > 0; i++)
 	{
 		if (!PipeannIsFree(&pool->items[i]))
@@ -432,7 +460,7 @@ Issue(PipeannSearch *search)
 		search->source->in_flight >= search->policy.width ||
 		PipeannHoldsTooMany(search))
 		return 0;
-	PipeannRequestPage(search, next);
+	PipeannRequestPageOf(search, search->pool.items[next].id, search->pool.items[next].dist);
 	return 1;
 }
 
@@ -516,7 +544,7 @@ ChooseOwn(PipeannSearch *search, int width, uint32 *other)
 
 	*other = NO_PART;
 	PipeannKeepLimit(search, width);
-	PipeannPrefetchNearest(search, width);
+	PrefetchNearest(search, width);
 	for (int i = PipeannPoolFirstOpen(pool);
 		 width > 0 && PipeannPoolWants(pool, i); i++)
 	{

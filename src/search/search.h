@@ -18,10 +18,10 @@
 
 typedef struct PipeannSearch PipeannSearch;
 
-/* Results that may be believed after an early end: the usual LIMIT. */
+/* Results that are final after an early end: the usual LIMIT. */
 #define PIPEANN_EARLY_RESULTS 10
 
-/* What decides what a search reads when. */
+/* A policy decides what a search reads, and when. */
 typedef struct PipeannPolicy
 {
 	const char *name;

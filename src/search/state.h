@@ -48,8 +48,8 @@ typedef struct PipeannPool
 	float		bound;			/* unless they are farther than this; */
 	int			least;			/* number explored even then */
 	int			capacity;		/* length with the overflow area */
-	int			head;			/* number at the front behind which stand
-								 * only those that match */
+	int			head;			/* number at the front; behind them there
+								 * are only those that match */
 	int			matching;		/* number behind the head to be explored */
 	int			first_open;		/* items before it are explored */
 	int			first_unread;	/* items before it have a page reference */
@@ -64,7 +64,7 @@ typedef struct PipeannPool
 	uint64		discards_size;
 } PipeannPool;
 
-/* An array of n elements in the place of another one, or NULL, with what that has. */
+/* Allocate an array of n elements, or enlarge one that is not NULL and keep its contents. */
 static inline void *
 PipeannResized(void *array, Size n, Size element)
 {
@@ -83,7 +83,7 @@ do { \
 	} \
 } while (0)
 
-/* Whether a candidate at this distance would come into the pool now. */
+/* Whether a candidate at this distance would get into the pool now. */
 static inline bool
 PipeannPoolTakes(const PipeannPool *pool, float dist)
 {
@@ -91,7 +91,7 @@ PipeannPoolTakes(const PipeannPool *pool, float dist)
 		!(dist >= pool->items[pool->count - 1].dist);
 }
 
-/* Whether a candidate at this distance that does not match would come in now. */
+/* Whether a candidate at this distance that does not match would get in now. */
 static inline bool
 PipeannPoolTakesInHead(const PipeannPool *pool, float dist)
 {
@@ -170,21 +170,21 @@ PipeannPoolSetExplored(PipeannPool *pool, int position)
  *
  * The nearest rows are unlikely to change when every candidate left is, by its
  * code, much farther than the last of them. So easy queries end early and hard
- * ones go on. (The idea to end by the distance of the k-th nearest, times a
+ * ones go on. (The idea of ending by the distance of the k-th nearest, times a
  * factor, instead of by the list's length is from Al-Jazzazi et al., Distance
- * Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor
- * Search, 2025. There distances are exact. Codes err, so their error counts too.)
+ * Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor Search,
+ * 2025. There distances are exact. Codes err, so their error counts too.)
  */
 
 /*
  * Errors are sampled where the search explores, from the first candidates on.
- * These were chosen by their codes, as the candidates left were: both have more
- * codes that are too small than a random sample would.
+ * These candidates were chosen by their codes, as the remaining ones were:
+ * both have more codes that are too small than a random sample would.
  */
 #define PIPEANN_MIN_SAMPLES 10
 #define PIPEANN_MAX_SAMPLES 64
 
-/* A sample of numbers: by how much codes err, code less exact distance, or others. */
+/* A sample of numbers, such as errors of codes (code distance minus exact distance). */
 typedef struct PipeannSample
 {
 	double		sum;
@@ -215,7 +215,7 @@ typedef struct PipeannNearResult
 {
 	float		dist;			/* exact */
 	uint32		result;			/* its number among the results of the run */
-	bool		told;			/* it is settled */
+	bool		told;			/* it was announced as settled */
 } PipeannNearResult;
 
 typedef struct PipeannTermination
@@ -229,7 +229,7 @@ typedef struct PipeannTermination
 	PipeannSample errors;
 } PipeannTermination;
 
-/* Whether the error of another code is wanted. */
+/* Whether the error of one more code is wanted. */
 static inline bool
 PipeannTerminationWantsError(const PipeannTermination *termination, bool anyhow)
 {
@@ -247,7 +247,7 @@ PipeannTerminationFactor(const PipeannTermination *termination, float key)
 		(termination->metric == PIPEANN_COSINE ? 1 + key : key);
 }
 
-/* Nodes found, nearest first: a heap with the rows beside it. */
+/* Nodes found, nearest first: a heap with its rows. */
 typedef struct PipeannResults
 {
 	PipeannResult *items;		/* heap order only when heaped */
@@ -534,6 +534,14 @@ PipeannSlotDistance(const PipeannSearch *search, const PipeannSlot *slot)
 								PipeannSlotVector(l, slot), l->storage, slot->aux);
 }
 
+/* What is wanted of a node's page if it is resident. */
+static inline int
+PipeannWantedSlot(const PipeannSearch *search, uint32 id)
+{
+	return !search->params.by_page && search->reads == 0 ?
+		(int) PipeannIdSlot(search->layout, id) : PIPEANN_ALL_SLOTS;
+}
+
 extern bool PipeannLookUpPage(PipeannSearch *search, int position);
 
 /* Whether a candidate's page is at hand. */
@@ -602,11 +610,9 @@ extern void PipeannNoteExplored(PipeannSearch *search, PipeannPageRef *ref,
 								const PipeannCandidate *item,
 								const PipeannSlot *slot);
 extern void PipeannScoreRest(PipeannSearch *search);
-extern void PipeannRequestPage(PipeannSearch *search, int position);
 extern void PipeannRequestPageOf(PipeannSearch *search, uint32 id, float dist);
 extern void PipeannNotePage(PipeannSearch *search, PipeannFrame *frame);
 extern void PipeannStartReads(PipeannSearch *search);
-extern void PipeannPrefetchNearest(PipeannSearch *search, int width);
 extern const PipeannSlot *PipeannGetSlot(PipeannSearch *search,
 										 PipeannPageRef *ref, uint32 slot);
 

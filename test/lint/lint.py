@@ -49,9 +49,9 @@ MOST_README_WORDS, MOST_WORDS = 900, 18000	# and of README.md with docs/ but for
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 43528,
-    "functions of pipeann.so that are not static": 409,
-    "headers of src/": 53,
+    "lines of src/*/*.[ch]": 43253,
+    "functions of pipeann.so that are not static": 391,
+    "headers of src/": 52,
     "words of src/README": 8957,
     "fields of PipeannSearch": 37,
     "fields of PipeannScan": 28,
