@@ -136,9 +136,6 @@ HeadOf(const bytea *message)
 static bool
 PassBack(PipeannSearch *search, uint32 part, void *arg)
 {
-	(void) search;
-	(void) part;
-	(void) arg;
 	return false;
 }
 
@@ -146,9 +143,6 @@ PassBack(PipeannSearch *search, uint32 part, void *arg)
 static float
 NoDistance(uint32 id, const PipeannSlot *slot, void *arg)
 {
-	(void) id;
-	(void) slot;
-	(void) arg;
 	return INFINITY;
 }
 
@@ -175,11 +169,10 @@ BeginStep(Step *step, Relation index, const float *x, int ef, int width)
 	if (pipeann_parts == 0 || step->view.cache == NULL || PipeannIsSparse(l->storage) ||
 		(l->metric == PIPEANN_COSINE && !(PipeannNorm(x, l->dim) > 0)))
 		return;
-	params = PipeannScanParams(&step->view.meta, PIPEANN_EARLY_RESULTS);
+	params = PipeannParamsOf(ef, false);
 	params.policy = PipeannPolicies[PIPEANN_BATON];
-	params.ef = ef;
-	params.min_list = 0;
 	params.may_end_early = false;
+	params.max_pages = PipeannMaxPages(l);
 	params.width = width;
 	params.parts = PipeannIndexParts(&step->view.meta);
 	params.own_part = (uint32) pipeann_part - 1;

@@ -59,9 +59,7 @@ PipeannScanParams(const PipeannMeta *meta, double rows)
 
 	params.policy = PipeannPolicies[pipeann_search_mode];
 	params.width = pipeann_pipeline_width;
-	params.max_pages = (uint32)
-		Min(pipeann_scan_mem_multiplier * work_mem * 1024.0 /
-			((double) meta->layout.node_pages * BLCKSZ), (double) PG_INT32_MAX);
+	params.max_pages = PipeannMaxPages(&meta->layout);
 	params.lists_all = (uint32) params.ef >= meta->nodes;
 	if (list == 0 || rows <= PIPEANN_EARLY_RESULTS)
 		return params;

@@ -10,6 +10,7 @@
 #include "access/visibilitymap.h"
 #include "catalog/pg_am_d.h"
 #include "lib/pairingheap.h"
+#include "miscadmin.h"
 #include "scan/scan.h"
 #include "utils/expandeddatum.h"
 #include "utils/rel.h"
@@ -103,6 +104,14 @@ static inline bool
 PipeannIsHeap(Relation table)
 {
 	return table != NULL && table->rd_rel->relam == HEAP_TABLE_AM_OID;
+}
+
+/* How many pages a search may hold. */
+static inline uint32
+PipeannMaxPages(const PipeannLayout *l)
+{
+	return (uint32) Min(pipeann_scan_mem_multiplier * work_mem * 1024.0 /
+						((double) l->node_pages * BLCKSZ), (double) PG_INT32_MAX);
 }
 
 /* How many rows a scan may look at. */
