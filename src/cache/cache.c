@@ -115,7 +115,7 @@ static dlist_head attachments = DLIST_STATIC_INIT(attachments);
  * nothing left to do there.
  */
 static void
-LetGoAtExit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
+ReleaseAtExit(int code pg_attribute_unused(), Datum arg pg_attribute_unused())
 {
 	dlist_iter	iter;
 
@@ -136,7 +136,7 @@ InitAttachments(void)
 	ctl.hcxt = TopMemoryContext;
 	slots = hash_create("pipeann caches", 16, &ctl,
 						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	before_shmem_exit(LetGoAtExit, (Datum) 0);
+	before_shmem_exit(ReleaseAtExit, (Datum) 0);
 }
 
 /* The attachment that new scans of an index use, or NULL. */
@@ -192,7 +192,7 @@ NoteInvalidation(Datum arg pg_attribute_unused(), Oid relid)
 /* ---------- making attachments ---------- */
 
 /* Memory that a backend keeps at most in unused roots of its own. */
-#define MOST_OWN ((Size) 64 * 1024 * 1024)
+#define MAX_OWN_ROOTS ((Size) 64 * 1024 * 1024)
 
 /* Drop the backend's unused roots beyond that. */
 static void
@@ -209,7 +209,7 @@ LimitOwn(void)
 		if (attachment->entry != NULL || attachment->refs > 0)
 			continue;
 		bytes += MemoryContextMemAllocated(attachment->context, true);
-		if (bytes > MOST_OWN && !attachment->temporary)
+		if (bytes > MAX_OWN_ROOTS && !attachment->temporary)
 			DropAttachment(attachment);
 	}
 }

@@ -482,7 +482,7 @@ MayTake(PipeannCacheEntry *entry, uint64 pages)
 
 /* The cache other than this one that has the most memory, if more than a share; or NULL. */
 static PipeannCacheEntry *
-FindFattest(const PipeannCacheEntry *but, uint64 share)
+FindLargest(const PipeannCacheEntry *but, uint64 share)
 {
 	PipeannCacheEntry *fattest = NULL;
 	uint64		most = share;
@@ -563,7 +563,7 @@ MakeRoom(PipeannCacheEntry *entry, uint64 pages)
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	share = Share();
 	victim = pg_atomic_read_u64(&entry->pages) + pages > share ? NULL :
-		FindFattest(entry, share);
+		FindLargest(entry, share);
 	if (victim != NULL)
 	{
 		pg_atomic_write_u64(&pipeann_control->refused, now);

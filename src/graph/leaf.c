@@ -277,7 +277,7 @@ PipeannLeafSpaceFree(PipeannLeafSpace *s)
 
 /* Put member b into the list of a, behind others at the same distance. */
 static inline void
-Note(PipeannLeafSpace *s, int a, int b, int32 d)
+InsertNearest(PipeannLeafSpace *s, int a, int b, int32 d)
 {
 	int32	   *distance = s->distance + a * s->nearest;
 	uint16	   *member = s->member + a * s->nearest;
@@ -311,9 +311,9 @@ TakeRow(PipeannLeafSpace *s, int a, int j, uint32 near, const int32 *d)
 
 		near &= near - 1;
 		if (d[c] < s->limit[a])
-			Note(s, a, j + c, d[c]);
+			InsertNearest(s, a, j + c, d[c]);
 		if (d[c] < s->limit[j + c])
-			Note(s, j + c, a, d[c]);
+			InsertNearest(s, j + c, a, d[c]);
 	}
 }
 

@@ -502,7 +502,7 @@ SeeList(const LinkSet *set, uint32 target, bool again, PipeannSlot *slot)
 
 /* Whether a node's first neighbour, mostly its nearest one, is target. */
 static bool
-IsLedToFirst(const LinkSet *set, uint32 id, uint32 target)
+IsFirstNeighbor(const LinkSet *set, uint32 id, uint32 target)
 {
 	const PipeannLayout *l = &set->view->meta.layout;
 	PipeannSlot *slot;
@@ -579,7 +579,7 @@ GivesWay(const LinkSet *set, const PipeannListChange *edge, uint32 target, FullL
 	}
 	while ((place = PipeannGivesWay(list->from_target, list->from_node, edge->n,
 									set->dists[target])) >= 0 &&
-		   IsLedToFirst(set, edge->list[place], edge->target))
+		   IsFirstNeighbor(set, edge->list[place], edge->target))
 		list->from_node[place] = INFINITY;
 	return place;
 }
@@ -601,7 +601,7 @@ MakeRoom(const LinkSet *set, PipeannListChange *edge, FullList *list, int most)
 			superfluous = j != i && dists[j] <= dists[i] &&
 				PIPEANN_ALPHA * set->pair(set->vectors[list->numbers[i]],
 										  set->vectors[list->numbers[j]], set->dim) <= dists[i];
-		if (!superfluous || IsLedToFirst(set, edge->list[i], edge->target))
+		if (!superfluous || IsFirstNeighbor(set, edge->list[i], edge->target))
 			continue;
 		edge->n--;
 		edge->list[i] = edge->list[edge->n];
@@ -611,7 +611,7 @@ MakeRoom(const LinkSet *set, PipeannListChange *edge, FullList *list, int most)
 }
 
 /* What is left of a full list that has to take a node, so that the next edges find room, too. */
-#define LEFT(n) ((n) * 3 / 4)
+#define ROOM_LEFT(n) ((n) * 3 / 4)
 
 /*
  * The place that the node takes in a full list, or less than 0 if none. Candidates decide
@@ -639,7 +639,7 @@ PlaceInFull(LinkSet *set, bool forced, PipeannListChange *edge)
 	}
 	if (place == PIPEANN_UNDECIDED || (place < 0 && forced))
 	{
-		MakeRoom(set, edge, &list, forced ? LEFT(edge->n) : edge->n - 1);
+		MakeRoom(set, edge, &list, forced ? ROOM_LEFT(edge->n) : edge->n - 1);
 		if (edge->n < l->max_degree)
 			place = edge->n++;
 	}

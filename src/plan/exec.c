@@ -54,7 +54,7 @@ typedef struct OwnNode
 	TupleTableSlot *slot;		/* for rows that were kept */
 	MemoryContext memory;		/* reset by each rescan */
 	bool		begun;			/* since the last rescan */
-	bool		anew;			/* the child was started before */
+	bool		started_before; /* the child was started before */
 } OwnNode;
 
 /* What differs between kinds of nodes; NULL: nothing. */
@@ -202,9 +202,9 @@ Create(CustomScan *plan)
 static void
 BeginChild(OwnNode *node)
 {
-	if (node->anew)
+	if (node->started_before)
 		ExecReScan(node->child);
-	node->begun = node->anew = true;
+	node->begun = node->started_before = true;
 }
 
 /* The context that a scan copies when it begins; NULL if the node is no scan of ours. */
@@ -333,7 +333,7 @@ StartBitmap(OwnNode *node)
 	PlanState  *scans = lsecond(node->state.custom_ps);
 	TIDBitmap  *bitmap;
 
-	if (node->anew && scans->chgParam == NULL)
+	if (node->started_before && scans->chgParam == NULL)
 		ExecReScan(scans);
 	bitmap = (TIDBitmap *) MultiExecProcNode(scans);
 	if (bitmap == NULL || !IsA(bitmap, TIDBitmap))
@@ -752,7 +752,7 @@ NoteDistance(MergeState *state, Datum distance)
  * nothing has ended; one that stopped at the distance bound has not.
  */
 static TupleTableSlot *
-Ask(const MergeChild *child)
+NextChildRow(const MergeChild *child)
 {
 	CHECK_FOR_INTERRUPTS();
 	if (IsA(child->node, IndexScanState))
@@ -797,7 +797,7 @@ Enter(MergeState *state)
 		if (ContextOfScan(child->node) == NULL)
 			continue;
 		state->bound.entered = 0;
-		(void) Take(state, Ask(child));
+		(void) Take(state, NextChildRow(child));
 		child->entered = state->bound.entered;
 	}
 	state->bound.entering = false;
@@ -827,7 +827,7 @@ StartMerge(OwnNode *node)
 	state->bound = (PipeannDistanceBound) {.distance = get_float8_infinity()};
 	Enter(state);
 	for (int i = 0; i < state->nchildren; i++)
-		for (int n = 0; n < state->wanted && Take(state, Ask(&state->children[i])); n++)
+		for (int n = 0; n < state->wanted && Take(state, NextChildRow(&state->children[i])); n++)
 			;
 	tuplesort_performsort(node->sorted);
 }

@@ -427,19 +427,19 @@ ColumnsRead(const Plan *node, int varno, const Bitmapset *wanted)
  * foreign rows behind a cursor) is not run again with the plan that reads it.
  */
 
-static bool IsUnsteady(Plan **place, void *stmt);
+static bool IsVolatilePlan(Plan **place, void *stmt);
 
 static bool
-HasUnsteadyPlan(Node *node, void *stmt)
+HasVolatilePlan(Node *node, void *stmt)
 {
 	if (node == NULL)
 		return false;
 	if (IsA(node, SubPlan) &&
-		IsUnsteady((Plan **) &lfirst(list_nth_cell(((PlannedStmt *) stmt)->subplans,
-												   ((SubPlan *) node)->plan_id - 1)),
-				   stmt))
+		IsVolatilePlan((Plan **) &lfirst(list_nth_cell(((PlannedStmt *) stmt)->subplans,
+													   ((SubPlan *) node)->plan_id - 1)),
+					   stmt))
 		return true;
-	return expression_tree_walker(node, HasUnsteadyPlan, stmt);
+	return expression_tree_walker(node, HasVolatilePlan, stmt);
 }
 
 /*
@@ -448,7 +448,7 @@ HasUnsteadyPlan(Node *node, void *stmt)
 static bool
 HasVolatile(Node *node, void *stmt)
 {
-	return contain_volatile_functions(node) || HasUnsteadyPlan(node, stmt);
+	return contain_volatile_functions(node) || HasVolatilePlan(node, stmt);
 }
 
 static bool
@@ -463,7 +463,7 @@ IsOurNode(const CustomScan *node)
  * sub-plans too, may be volatile.
  */
 static bool
-IsUnsteady(Plan **place, void *stmt)
+IsVolatilePlan(Plan **place, void *stmt)
 {
 	Plan	   *plan = *place;
 
@@ -472,7 +472,7 @@ IsUnsteady(Plan **place, void *stmt)
 		HasVolatile((Node *) plan->targetlist, stmt) ||
 		HasVolatile((Node *) plan->qual, stmt) ||
 		PipeannVisitExpressions(plan, HasVolatile, stmt) ||
-		PipeannVisitPlans(plan, IsUnsteady, stmt);
+		PipeannVisitPlans(plan, IsVolatilePlan, stmt);
 }
 
 /* Our nodes that replace another node. */
@@ -577,7 +577,7 @@ AreFromOneVector(List *plans, PlannedStmt *stmt)
 		if (first == NIL)
 			first = order;
 		if (!IsSameOrder(first, order) ||
-			IsUnsteady((Plan **) &lfirst(cell), stmt))
+			IsVolatilePlan((Plan **) &lfirst(cell), stmt))
 			return false;
 		n++;
 	}
@@ -731,7 +731,7 @@ MostBelow(Limit *limit)
  * If a limit has scans of ours below it that may end before it is filled, put
  * a node of ours between. Must be called when the columns of the plan below
  * are final. That plan may be run twice, so it must evaluate nothing volatile
- * (IsUnsteady). A cursor's position is that of the only scan of its table
+ * (IsVolatilePlan). A cursor's position is that of the only scan of its table
  * (UPDATE ... WHERE CURRENT OF): rows must not be collected above that. The
  * number of rows is not known, and the planner's estimate may be wrong by any
  * factor.
@@ -745,7 +745,7 @@ FillLimit(PlannedStmt *stmt, Limit *limit, const Most *most, bool is_cursor)
 	if (limit->limitCount == NULL || !IsFromScans(place, NULL) ||
 		(is_cursor && !IsA(*place, CustomScan) && !IsA(*place, NestLoop) &&
 		 !IsA(*place, WindowAgg)) ||	/* see execCurrent.c */
-		IsUnsteady(place, stmt))
+		IsVolatilePlan(place, stmt))
 		return;
 	node = Wrap(*place, PipeannFillNode);
 	if (most->distance != NULL)
@@ -778,7 +778,7 @@ FillDrains(Plan **place, void *arg)
 		case T_IndexOnlyScan:
 		case T_MergeAppend:
 			if (filling.drained && IsFromScans(place, NULL) &&
-				!IsUnsteady(place, filling.stmt))
+				!IsVolatilePlan(place, filling.stmt))
 				*place = &Wrap(plan, PipeannFillNode)->scan.plan;
 			return false;
 		case T_Limit:

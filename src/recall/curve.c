@@ -300,7 +300,7 @@ ListThatMisses(const Tally *tally, double missed)
 
 /* Write the curve of an index to its metapage; `queries` are those that a user gave, or 0. */
 static void
-Keep(const PipeannIndexView *view, const Tallies *tallies, const int *ks, int queries)
+StoreCurve(const PipeannIndexView *view, const Tallies *tallies, const int *ks, int queries)
 {
 	PipeannCurve curve = {
 		.nodes = (uint32) view->meta.nodes,.changes = (uint32) view->meta.changes,
@@ -330,7 +330,7 @@ PipeannCurveCalibrate(PipeannIndexView *view, PipeannAsked *asked, int n, int k)
 	for (int i = 0; i < n; i++)
 		numbers[i] = i;
 	AskAll(view, asked, n, ks, numbers, &tallies);
-	Keep(view, &tallies, ks, n);
+	StoreCurve(view, &tallies, ks, n);
 }
 
 /*
@@ -377,7 +377,7 @@ PipeannCurveOfOwn(PipeannTeam *team, Relation index)
 				for (int list = 0; list < LISTS; list++)
 					tallies[0].of[j].found[list] += tallies[i].of[j].found[list];
 			}
-		Keep(&view, &tallies[0], ks, 0);
+		StoreCurve(&view, &tallies[0], ks, 0);
 	}
 	PipeannCacheRelease(view.cache);
 	MemoryContextSwitchTo(old);

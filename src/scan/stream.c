@@ -59,7 +59,7 @@ int			pipeann_part;
 
 /* Whether a page was requested of late; notes that it is now. */
 static bool
-WasAsked(PipeannPrefetch *prefetch, BlockNumber block)
+WasPrefetched(PipeannPrefetch *prefetch, BlockNumber block)
 {
 	uint32		n = Min(prefetch->nasked, PIPEANN_ASKED);
 
@@ -86,7 +86,7 @@ Ask(PipeannScan *state, PipeannRowList list, int most)
 	{
 		BlockNumber block = ItemPointerGetBlockNumberNoCheck(&row->tid);
 
-		if (!WasAsked(&state->prefetch, block) &&
+		if (!WasPrefetched(&state->prefetch, block) &&
 			(state->only == NULL || state->only->looked ||
 			 !PipeannIsAllVisible(state->only, block)))
 			(void) PrefetchBuffer(state->scan->heapRelation, MAIN_FORKNUM, block);
@@ -303,7 +303,7 @@ NearestKnown(const PipeannScan *state)
  * checks for each row. It allows for the operator summing in another order than we do.
  */
 static float
-MostKey(const PipeannScan *state)
+ConditionKey(const PipeannScan *state)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
 	const PipeannFill *fill = state->heeds.fill;
@@ -570,7 +570,7 @@ PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 	if (PipeannIsHeap(table) &&
 		get_tablespace_io_concurrency(table->rd_rel->reltablespace) > 0)
 		state->prefetch.at_once = pipeann_prefetch_rows;
-	state->most = MostKey(state);
+	state->most = ConditionKey(state);
 	params->has_horizon = !isinf(state->most);
 	params->horizon = state->most;
 	params->settled = PrefetchSettled;

@@ -30,13 +30,13 @@
 #define ENTRY_COST 2000
 
 /* The share of walks in doubt that have to be followed by a code scan. */
-#define IN_VAIN 0.8
+#define WALK_FAILS 0.8
 
 /*
  * The share of all nodes that pass is weighted like this many entries near the
  * query. Without it a single entry would make a difference where few match.
  */
-#define KNOWN_BEFORE 2
+#define PRIOR_ENTRIES 2
 
 /*
  * The list is stretched by a power of the share that matches, and at least to this part of
@@ -115,7 +115,7 @@ WalkCost(const PipeannSearch *search)
 							 MET_OF_RESULT * PIPEANN_EARLY_RESULTS / PipeannMatchShare(search));
 
 	return length * EXPLORE_COST +
-		(in_doubt ? IN_VAIN * CodeScanCost(search) : 0);
+		(in_doubt ? WALK_FAILS * CodeScanCost(search) : 0);
 }
 
 /* Set the share of nodes near the query that pass, and what follows from it. */
@@ -158,7 +158,7 @@ static void
 ChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
 {
 	double		share = passing == entries ? 1 :
-		(passing + KNOWN_BEFORE * search->share) / (entries + KNOWN_BEFORE);
+		(passing + PRIOR_ENTRIES * search->share) / (entries + PRIOR_ENTRIES);
 
 	SetNearShare(search, share);
 	search->code_scan.chosen = WalkCost(search) > CodeScanCost(search);
@@ -229,7 +229,7 @@ WalkIsInDoubt(const PipeannSearch *search)
  * only while they are read: if all pages are in memory the walk soon finds
  * what the rest would have found.
  */
-#define PART_IN_MEMORY 2
+#define PART_BEFORE_READS 2
 
 /*
  * Pages requested at once. The pool is filled while they are being read, and
@@ -257,7 +257,7 @@ typedef struct EntryList
 } EntryList;
 
 static void
-Insert(EntryList *list, uint32 position, float dist)
+InsertEntry(EntryList *list, uint32 position, float dist)
 {
 	int			at = list->count;
 
@@ -305,18 +305,18 @@ ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
 				  search->batch.codes, m, search->batch.dists);
 	search->source->counters->code_distances += m;
 	for (int i = 0; i < m; i++)
-		Insert(list, search->batch.ids[i], search->batch.dists[i]);
+		InsertEntry(list, search->batch.ids[i], search->batch.dists[i]);
 }
 
 static inline const uint32 *
-NeighborsOf(const PipeannCodes *codes, const EntryCandidate *item)
+EntryNeighbors(const PipeannCodes *codes, const EntryCandidate *item)
 {
 	return codes->entry_neighbors + (Size) item->position * codes->entry_degree;
 }
 
 /* Without the edges all entries are scored. */
 static void
-LookAtEntries(PipeannSearch *search, EntryList *list)
+ScoreAllEntries(PipeannSearch *search, EntryList *list)
 {
 	uint32		positions[64];
 	uint32		n;
@@ -353,7 +353,7 @@ BeginEntryList(PipeannSearch *search, EntryList *list)
 	if (search->codes->entry_nneighbors != NULL)
 		ScoreEntries(search, list, &start, 1);
 	else
-		LookAtEntries(search, list);
+		ScoreAllEntries(search, list);
 }
 
 /*
@@ -374,10 +374,10 @@ SearchEntryGraph(PipeannSearch *search, EntryList *list, int wanted)
 			continue;
 		item->explored = true;
 		if (list->first_open < list->count)
-			__builtin_prefetch(NeighborsOf(codes, &list->items[list->first_open]));
+			__builtin_prefetch(EntryNeighbors(codes, &list->items[list->first_open]));
 		degree = Min(codes->entry_nneighbors[item->position],
 					 codes->entry_degree);
-		ScoreEntries(search, list, NeighborsOf(codes, item), degree);
+		ScoreEntries(search, list, EntryNeighbors(codes, item), degree);
 	}
 }
 
@@ -416,7 +416,7 @@ AddEntryPoints(PipeannSearch *search)
 	PipeannMakeTable(search);
 	BeginEntryList(search, &list);
 	SearchEntryGraph(search, &list, search->params.by_page || passes_on ? list.length :
-					 list.length / PART_IN_MEMORY);
+					 list.length / PART_BEFORE_READS);
 	if (filter != NULL)
 	{
 		int			passing = 0;

@@ -126,7 +126,7 @@ typedef struct Repair
  * entry graph keep their edges to each other.
  */
 static bool
-HasToGo(const Repair *r, uint32 neighbor, bool owner_is_dead)
+MustLeaveList(const Repair *r, uint32 neighbor, bool owner_is_dead)
 {
 	return neighbor >= r->from && neighbor < r->to &&
 		PipeannBitsHas(&r->v->dead, neighbor) &&
@@ -184,7 +184,7 @@ GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot,
 	{
 		bool		is_new = PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
 
-		if (HasToGo(r, slot->neighbors[i], dead))
+		if (MustLeaveList(r, slot->neighbors[i], dead))
 			r->dead[r->ndead++] = slot->neighbors[i];
 		else if (is_new)
 			out[kept++] = slot->neighbors[i];
@@ -379,7 +379,7 @@ NewRepair(PipeannVacuum *v)
  * and its dead ones.
  */
 static void
-KeepList(Repair *r, uint32 id, const PipeannSlot *slot)
+StoreList(Repair *r, uint32 id, const PipeannSlot *slot)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
 	uint32	   *list;
@@ -440,7 +440,7 @@ LoadLists(Repair *r)
 			uint32		id = PipeannVacuumId(r->v, page, i);
 
 			if (PipeannBitsHas(&r->v->dead, id))
-				KeepList(r, id, PipeannSlotAt(r->l, r->page, i));
+				StoreList(r, id, PipeannSlotAt(r->l, r->page, i));
 		}
 	}
 	r->to = page < r->v->pages ? page * r->l->slots_per_page : r->v->ids;
@@ -455,7 +455,7 @@ NeedsRepair(const Repair *r, uint32 id, const PipeannSlot *slot)
 	if (!PipeannSlotIsNode(slot) || PipeannVacuumFrees(r->v, id))
 		return false;
 	for (int i = 0; i < degree; i++)
-		if (HasToGo(r, slot->neighbors[i], dead))
+		if (MustLeaveList(r, slot->neighbors[i], dead))
 			return true;
 	return false;
 }
@@ -536,7 +536,7 @@ RepairPage(Repair *r, uint32 page, bool last)
 #define FEW_PART 3
 
 static bool
-HasFew(const PipeannVacuum *v, uint32 id)
+HasFewInEdges(const PipeannVacuum *v, uint32 id)
 {
 	int			few = v->view.meta.layout.max_degree / FEW_PART;
 
@@ -545,9 +545,9 @@ HasFew(const PipeannVacuum *v, uint32 id)
 
 /* Whether a node is surely found by searches, and so leads on to others. */
 static bool
-LeadsOn(const PipeannVacuum *v, uint32 id)
+IsSurelyFound(const PipeannVacuum *v, uint32 id)
 {
-	return id < v->ids && PipeannBitsHas(&v->live, id) && !HasFew(v, id);
+	return id < v->ids && PipeannBitsHas(&v->live, id) && !HasFewInEdges(v, id);
 }
 
 /* Sort a node's neighbours, nearest first, into out[max_degree]; returns how many. */
@@ -585,7 +585,7 @@ IsLedTo(const PipeannVacuum *v, uint32 id, const PipeannKey *near, int n)
 
 	for (int i = 0; i < n && !found; i++)
 	{
-		if (!LeadsOn(v, PipeannKeyId(near[i])))
+		if (!IsSurelyFound(v, PipeannKeyId(near[i])))
 			continue;
 		PipeannSlotCopy(view, PipeannKeyId(near[i]), slot);
 		found = PipeannSlotIsNode(slot) &&
@@ -615,7 +615,7 @@ AddEdge(PipeannVacuum *v, uint32 from, uint32 id)
 		return true;
 	if (place == l->max_degree)
 		for (place--; place >= 0; place--)
-			if (list[place] < v->ids && !HasFew(v, list[place]))
+			if (list[place] < v->ids && !HasFewInEdges(v, list[place]))
 				break;
 	if (place < 0)
 		return false;
@@ -642,7 +642,7 @@ LinkFromNear(PipeannVacuum *v, uint32 id, const PipeannSlot *slot)
 
 	for (int i = 0; i < n && !linked; i++)
 	{
-		linked = LeadsOn(v, PipeannKeyId(near[i])) &&
+		linked = IsSurelyFound(v, PipeannKeyId(near[i])) &&
 			AddEdge(v, PipeannKeyId(near[i]), id);
 		if (linked)
 			v->relinked++;
@@ -668,7 +668,7 @@ LinkNear(PipeannVacuum *v)
 
 		CHECK_FOR_INTERRUPTS();
 		if (!PipeannBitsHas(&v->orphaned, id) || !PipeannBitsHas(&v->live, id) ||
-			!HasFew(v, id))
+			!HasFewInEdges(v, id))
 			continue;
 		PipeannVacuumDelay();
 		slot = PipeannSlotAlloc(&view->meta.layout);

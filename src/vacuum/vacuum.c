@@ -433,7 +433,7 @@ NearestNeighbor(EntryRepair *e, uint32 id, const PipeannBits *set)
  * live neighbour of the nearest dead one.
  */
 static uint32
-FindHeir(EntryRepair *e, uint32 id)
+FindReplacement(EntryRepair *e, uint32 id)
 {
 	const PipeannCodes *codes = &e->v->view.codes;
 	uint32		heir;
@@ -479,7 +479,7 @@ RepairEntryGraph(PipeannVacuum *v)
 		CHECK_FOR_INTERRUPTS();
 		if (id >= v->ids || id >= codes->ncodes || !PipeannBitsHas(&v->dead, id))
 			continue;
-		heir = FindHeir(&e, id);
+		heir = FindReplacement(&e, id);
 		if (heir == PIPEANN_INVALID_ID)
 			continue;
 
