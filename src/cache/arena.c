@@ -1,6 +1,7 @@
 /*
  * arena.c
- *		The shared memory for caches: segments, and the pages in them.
+ *		The shared memory for caches: the control struct, which is made if the library was not
+ *		preloaded; segments, the pages in them, and huge pages for them.
  *
  * Dynamic segments are made as they are needed and pinned, so that they
  * outlive the backend that made them; an empty one is given back. Each backend
@@ -9,9 +10,111 @@
  */
 #include "cache/registry.h"
 
+#include <sys/mman.h>
+
 #include "base/attempt.h"
-#include "base/huge.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/pg_shmem.h"
+
+/* ---------- huge pages ---------- */
+
+/*
+ * Codes are read at random, and each read may miss the TLB. Then the processor reads the page
+ * table, which is each process's own: where many clients take turns on a processor, tables are
+ * out of the cache, too.
+ *
+ * huge_pages rules the server's own shared memory, and few have reserved any. So where that is
+ * not in huge pages the arena's pages are collapsed into transparent ones as they are given out
+ * (Linux 6.1 and later), whatever the system's settings are for memory of which nobody says so.
+ * This needs a mapping whose offsets are multiples of a huge page where its addresses are; the
+ * server's begins anywhere. Therefore a mapping of our own takes the arena's place in it. For
+ * dynamic segments the kernel is asked for transparent huge pages, which it grants if the
+ * administrator allows it. A refusal does not matter anywhere.
+ */
+
+#define HUGE_PAGE ((Size) 2 * 1024 * 1024)
+
+#if defined(__linux__) && !defined(MADV_COLLAPSE)
+#define MADV_COLLAPSE 25
+#endif
+#if defined(__linux__) && !defined(MADV_COLD)
+#define MADV_COLD 20
+#endif
+
+/* The arena's own mapping, of whole huge pages; NULL if there is none. */
+static char *huge_first = NULL;
+static char *huge_end = NULL;
+
+/* Ask for huge pages for a dynamic segment. Each process that maps it has to ask. */
+static void
+AdviseHuge(void *address, Size size)
+{
+#ifdef MADV_HUGEPAGE
+	char	   *first = (char *) TYPEALIGN(HUGE_PAGE, address);
+	char	   *end = (char *) TYPEALIGN_DOWN(HUGE_PAGE, (char *) address + size);
+
+	if (first < end)
+		(void) madvise(first, end - first, MADV_HUGEPAGE);
+#endif
+}
+
+/*
+ * At server start: map the arena, which begins at a multiple of HUGE_PAGE, so that it can be in
+ * huge pages.
+ *
+ * Memory in huge pages that were reserved stays where it is: one knows it by its
+ * refusal to be cold. After a crash the server unmaps its shared memory, and what
+ * has taken a place in it.
+ */
+static void
+MapHuge(char *first, Size size)
+{
+#ifdef MADV_COLLAPSE
+	char	   *end = first + TYPEALIGN_DOWN(HUGE_PAGE, size);
+	void	   *own;
+
+	huge_first = huge_end = NULL;
+	if (first >= end || huge_pages == HUGE_PAGES_OFF ||
+		shared_memory_type != SHMEM_TYPE_MMAP ||
+		madvise(first, end - first, MADV_COLD) != 0)
+		return;
+	own = mmap(NULL, end - first, PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (own == MAP_FAILED)
+		return;
+	if (mremap(own, end - first, end - first, MREMAP_MAYMOVE | MREMAP_FIXED,
+			   first) == MAP_FAILED)
+		ereport(FATAL,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("could not map shared memory for pipeann: %m")));
+	(void) madvise(first, end - first, MADV_HUGEPAGE);
+	huge_first = first;
+	huge_end = end;
+#endif
+}
+
+/*
+ * Put some of the arena into huge pages, as far as the kernel does it. It refuses what this
+ * process has never touched, and may take a while if memory is in pieces, so one at a time.
+ */
+static void
+CollapseHuge(char *address, Size size)
+{
+#ifdef MADV_COLLAPSE
+	char	   *at = Max((char *) TYPEALIGN_DOWN(HUGE_PAGE, address), huge_first);
+	char	   *end = Min(address + size, huge_end);
+
+	for (; at < end && !InterruptPending; at += HUGE_PAGE)
+	{
+		(void) *(volatile char *) at;
+		if (madvise(at, HUGE_PAGE, MADV_COLLAPSE) != 0)
+			break;
+	}
+#endif
+}
+
+/* ---------- segments ---------- */
 
 /* A new segment has this part of the memory so far, as numbers are few, and at least this much. */
 #define SEGMENT_PART 5
@@ -33,23 +136,6 @@ typedef struct Mapping
 
 static Mapping mappings[PIPEANN_MAX_SEGMENTS];
 
-/* Bytes to request from the server when it starts. */
-Size
-PipeannArenaReserved(void)
-{
-	Size		size = mul_size(pipeann_shared_memory, 1024 * 1024);
-
-	return size == 0 ? 0 : add_size(size, PIPEANN_HUGE_PAGE);
-}
-
-void
-PipeannArenaInit(PipeannArena *arena, int tranche_id)
-{
-	LWLockInitialize(&arena->lock, tranche_id);
-	pg_atomic_init_u64(&arena->limit, 0);
-	pg_atomic_init_u64(&arena->used, 0);
-}
-
 static void
 InitSegment(PipeannSegment *segment, uint64 serial, char *address, uint64 pages,
 			dsm_handle handle)
@@ -60,21 +146,6 @@ InitSegment(PipeannSegment *segment, uint64 serial, char *address, uint64 pages,
 	FreePageManagerInitialize((FreePageManager *) address, address);
 	FreePageManagerPut((FreePageManager *) address, HEADER_PAGES, segment->pages);
 	segment->serial = serial;
-}
-
-/* The server's own part is the first segment; size is PipeannArenaReserved(). */
-void
-PipeannArenaAddReserved(PipeannArena *arena, char *reserved, Size size, bool is_new)
-{
-	reserved = (char *) TYPEALIGN(PIPEANN_HUGE_PAGE, reserved);
-	size -= PIPEANN_HUGE_PAGE;
-	if (is_new)
-	{
-		PipeannHugeMap(reserved, size);
-		InitSegment(&arena->segments[0], ++arena->serials, reserved, size / FPM_PAGE_SIZE,
-					DSM_HANDLE_INVALID);
-	}
-	mappings[0] = (Mapping) {.serial = arena->segments[0].serial,.address = reserved};
 }
 
 /* Map a dynamic segment, or make one (DSM_HANDLE_INVALID). NULL if that fails. */
@@ -88,7 +159,7 @@ TrySegment(dsm_handle handle, uint64 pages)
 	if (dsm == NULL)
 		CHECK_FOR_INTERRUPTS();
 	else
-		PipeannHugeAdvise(dsm_segment_address(dsm), dsm_segment_map_length(dsm));
+		AdviseHuge(dsm_segment_address(dsm), dsm_segment_map_length(dsm));
 	return dsm;
 }
 
@@ -160,7 +231,7 @@ TakeOf(PipeannArena *arena, int number, uint64 pages)
 	if (!ok)
 		return PIPEANN_NOWHERE;
 	if (mappings[number].dsm == NULL)
-		PipeannHugeCollapse(address + first * FPM_PAGE_SIZE, pages * FPM_PAGE_SIZE);
+		CollapseHuge(address + first * FPM_PAGE_SIZE, pages * FPM_PAGE_SIZE);
 	return (uint64) number << 32 | first;
 }
 
@@ -247,4 +318,153 @@ PipeannArenaAt(PipeannArena *arena, PipeannArenaPlace place)
 	char	   *address = Map(arena, (int) (place >> 32));
 
 	return address == NULL ? NULL : address + (Size) (uint32) place * FPM_PAGE_SIZE;
+}
+
+/* ---------- the control struct ---------- */
+
+PipeannControl *pipeann_control = NULL;
+
+static bool unavailable = false;
+static uint32 nentries = PIPEANN_FEW_ENTRIES;
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
+
+static void
+InitControl(PipeannControl *control, uint32 entries)
+{
+	memset(control, 0, PipeannControlSize(entries));
+	control->tranche_id = LWLockNewTrancheId();
+	LWLockInitialize(&control->lock, control->tranche_id);
+	LWLockInitialize(&control->arena.lock, control->tranche_id);
+	pg_atomic_init_u64(&control->arena.limit, 0);
+	pg_atomic_init_u64(&control->arena.used, 0);
+	pg_atomic_init_u64(&control->frees, 0);
+	pg_atomic_init_u64(&control->refused, 0);
+	pg_atomic_init_u64(&control->dropped, 0);
+	pg_atomic_init_u64(&control->reported, 0);
+	PipeannStatsInit(&control->stats, control->tranche_id);
+	control->nentries = entries;
+	for (uint32 i = 0; i < entries; i++)
+	{
+		PipeannCacheEntry *entry = &control->entries[i];
+
+		pg_atomic_init_u32(&entry->refcount, 0);
+		pg_atomic_init_u64(&entry->last_used, 0);
+		pg_atomic_init_u64(&entry->pages, 0);
+		LWLockInitialize(&entry->lock, control->tranche_id);
+	}
+	control->layout = PIPEANN_CONTROL_LAYOUT;
+}
+
+/* Set a PipeannControl *, under AddinShmemInitLock. */
+static void
+FindOrMake(void *control)
+{
+	bool		found;
+	PipeannControl *made = ShmemInitStruct("pipeann", PipeannControlSize(nentries),
+										   &found);
+
+	if (!found)
+		InitControl(made, nentries);
+	*(PipeannControl **) control = made;
+}
+
+static void
+Attach(PipeannControl *control)
+{
+	LWLockRegisterTranche(control->tranche_id, "pipeann");
+	pipeann_control = control;
+	unavailable = false;
+	PipeannArenaSetLimit(&control->arena, pipeann_shared_memory);
+}
+
+/*
+ * NULL if there is no shared memory.
+ *
+ * The server reserves about 100 kB for libraries that are not preloaded. If
+ * that is used up, or another version of this library left a different struct,
+ * each backend has its own roots.
+ */
+PipeannControl *
+PipeannControlGet(void)
+{
+	PipeannControl *control = NULL;
+
+	if (likely(pipeann_control != NULL) || unavailable)
+		return pipeann_control;
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	(void) PipeannAttempt(FindOrMake, &control, pipeann_arena_error, 256);
+	LWLockRelease(AddinShmemInitLock);
+	if (control != NULL && control->layout == PIPEANN_CONTROL_LAYOUT)
+	{
+		Attach(control);
+		return control;
+	}
+	unavailable = true;
+	ereport(LOG,
+			(errmsg("pipeann has no shared memory: each backend keeps codebooks and entry graphs of its own, and codes are read from pages"),
+			 errhint("Add \"pipeann\" to \"shared_preload_libraries\" and restart the server.")));
+	return NULL;
+}
+
+/* The server's statistics, or NULL. */
+PipeannStats *
+PipeannCacheStats(void)
+{
+	PipeannControl *control = PipeannControlGet();
+
+	return control == NULL ? NULL : &control->stats;
+}
+
+/* ---------- at server start ---------- */
+
+static void
+RequestSharedMemory(void)
+{
+	Size		size = mul_size(pipeann_shared_memory, 1024 * 1024);
+
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
+	RequestAddinShmemSpace(add_size(PipeannControlSize(nentries),
+									size == 0 ? 0 : size + HUGE_PAGE));
+}
+
+/* The server's own memory is the first segment. */
+static void
+StartUp(void)
+{
+	PipeannControl *control;
+	Size		size = mul_size(pipeann_shared_memory, 1024 * 1024);
+	bool		found;
+
+	if (prev_shmem_startup_hook)
+		prev_shmem_startup_hook();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	FindOrMake(&control);
+	if (size > 0)
+	{
+		char	   *address = (char *) TYPEALIGN(HUGE_PAGE, ShmemInitStruct("pipeann arena", size + HUGE_PAGE, &found));
+		PipeannArena *arena = &control->arena;
+
+		if (!found)
+		{
+			MapHuge(address, size);
+			InitSegment(&arena->segments[0], ++arena->serials, address, size / FPM_PAGE_SIZE,
+						DSM_HANDLE_INVALID);
+		}
+		mappings[0] = (Mapping) {.serial = arena->segments[0].serial,.address = address};
+	}
+	LWLockRelease(AddinShmemInitLock);
+	Attach(control);
+}
+
+/* Request shared memory for the control struct, with an arena, at server start. */
+void
+PipeannControlPreload(void)
+{
+	nentries = PIPEANN_MANY_ENTRIES;
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = RequestSharedMemory;
+	prev_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = StartUp;
 }

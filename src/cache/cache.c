@@ -87,9 +87,8 @@ InitRoot(PipeannCacheHeader *header, const PipeannCacheHeader *plan, const Pipea
 	pg_atomic_init_u64(&header->complete, 0);
 	pg_atomic_init_u64(&header->kept, 0);
 	pg_atomic_init_u64(&header->entry_graph, PIPEANN_NOWHERE);
-	pg_atomic_init_u64(&header->entry_bytes, 0);
+	pg_atomic_init_u64(&header->entries_read, 0);
 	pg_atomic_init_u64(&header->row_map, PIPEANN_NOWHERE);
-	pg_atomic_init_u64(&header->row_map_pages, 0);
 	for (uint32 i = 0; i < plan->ids / PIPEANN_CHUNK_NODES; i++)
 		pg_atomic_init_u64(&chunks[i], PIPEANN_NOWHERE);
 	for (uint32 i = 0; i < PipeannCodePages(&meta->layout, plan->ids); i++)
@@ -206,7 +205,7 @@ LimitOwn(void)
 		PipeannAttachment *attachment = dlist_container(PipeannAttachment,
 														node, iter.cur);
 
-		if (attachment->entry != NULL || attachment->refs > 0)
+		if (attachment->entry != NULL || attachment->refs > 0 || !attachment->listed)
 			continue;
 		bytes += MemoryContextMemAllocated(attachment->context, true);
 		if (bytes > MAX_OWN_ROOTS && !attachment->temporary)
@@ -254,12 +253,17 @@ NewAttachment(Relation index, const PipeannMeta *meta, MemoryContext parent)
 	return attachment;
 }
 
-/* Set where the parts of a root are; they may not have been read yet. */
+/* Set where the parts of a root are; a root that it had before was the backend's own. */
 static void
 SetRoot(PipeannAttachment *attachment, PipeannCacheHeader *header)
 {
 	PipeannCache *model = &attachment->model;
 
+	if (attachment->header != NULL)
+	{
+		pfree(attachment->header);
+		pfree(attachment->chunks);
+	}
 	attachment->header = header;
 	attachment->chunks = MemoryContextAllocZero(attachment->context,
 												mul_size(header->ids / PIPEANN_CHUNK_NODES,
@@ -272,68 +276,64 @@ SetRoot(PipeannAttachment *attachment, PipeannCacheHeader *header)
 }
 
 /*
- * Get memory for a root and read it from the index. False if there is no memory,
- * or if the index has new codes by now: then the attachment is outdated.
+ * Copy the root that this backend has read to shared memory. False if there is no memory. The
+ * attachment is locked.
  */
 static bool
-Load(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+CopyRoot(PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	PipeannCacheHeader plan;
-	Size		size = PlanRoot(meta, &plan);
+	uint64		pages = PipeannArenaPages(PlanRoot(meta, &plan));
 	PipeannCacheEntry *entry = attachment->entry;
-	char	   *root;
+	PipeannCacheHeader *own = attachment->header;
+	PipeannCacheHeader *root;
 
-	if (entry == NULL)
-		root = MemoryContextAllocHuge(attachment->context, size);
-	else
-	{
-		entry->root_pages = (uint32) PipeannArenaPages(size);
-		entry->wanted = entry->root_pages + plan.entry_pages + plan.chunk_pages *
-			(PipeannMetaIds(meta) / PIPEANN_CHUNK_NODES + 1);
-		entry->root = PipeannRegistryTake(entry, entry->root_pages);
-		if (entry->root == PIPEANN_NOWHERE)
-			return false;
-		root = PipeannArenaAt(&pipeann_control->arena, entry->root);
-	}
-	InitRoot((PipeannCacheHeader *) root, &plan, meta);
-	SetRoot(attachment, (PipeannCacheHeader *) root);
-	PipeannCacheLoad(index, attachment, meta);
-	return !attachment->outdated;
+	entry->wanted = pages + plan.entry_pages + plan.chunk_pages *
+		(PipeannMetaIds(meta) / PIPEANN_CHUNK_NODES + 1);
+	entry->root = PipeannRegistryTake(entry, pages);
+	if (entry->root == PIPEANN_NOWHERE)
+		return false;
+	entry->root_pages = (uint32) pages;
+	root = (PipeannCacheHeader *) PipeannArenaAt(&pipeann_control->arena, entry->root);
+	InitRoot(root, own, meta);
+	memcpy(PipeannRootAt(root, root->centroids), PipeannRootAt(own, own->centroids),
+		   own->chunks - own->centroids);
+	return true;
 }
 
 /*
- * Attach to the cache in shared memory, or make one there, while others wait.
- * A backend that failed to load it has left its memory.
+ * Attach to the root in shared memory. If there is none yet, a copy of the one that this backend
+ * has read becomes it; false if it has not read one, or if there is no room.
  */
 static bool
-FillShared(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+AttachShared(PipeannAttachment *attachment, const PipeannMeta *meta)
 {
-	char	   *root;
-	bool		ok = true;
+	PipeannCacheEntry *entry;
+	PipeannCacheHeader *root = NULL;
 
-	if (!PipeannRegistryClaim(attachment))
+	if (!attachment->referenced && !PipeannRegistryClaim(attachment))
 		return false;
+	entry = attachment->entry;
+	PipeannAttachmentLock(attachment);
+	if (!entry->loaded && attachment->header != NULL)
+		entry->loaded = CopyRoot(attachment, meta);
+	if (entry->loaded)
+		root = (PipeannCacheHeader *) PipeannArenaAt(&pipeann_control->arena, entry->root);
+	PipeannAttachmentUnlock(attachment);
+	if (root == NULL)
+		return false;
+	if (root->ids < PipeannMetaIds(meta))
+	{
+		/* the index has grown beyond the room that this root has */
+		PipeannRegistryDoom(entry, attachment->generation);
+		PipeannRegistryLetGo(attachment);
+		attachment->entry = NULL;
+		return AttachShared(attachment, meta);
+	}
+	SetRoot(attachment, root);
 	attachment->model.place = PipeannArenaIsPreloaded(&pipeann_control->arena) ?
 		PIPEANN_CACHE_SHARED : PIPEANN_CACHE_DYNAMIC;
-	PipeannAttachmentLock(attachment);
-	if (!attachment->entry->loaded)
-	{
-		if (attachment->entry->root != PIPEANN_NOWHERE)
-			PipeannRegistryGive(attachment->entry, attachment->entry->root,
-								attachment->entry->root_pages);
-		attachment->entry->root = PIPEANN_NOWHERE;
-		ok = Load(index, attachment, meta);
-		attachment->entry->loaded = ok;
-	}
-	else if ((root = PipeannArenaAt(&pipeann_control->arena, attachment->entry->root)) != NULL)
-		SetRoot(attachment, (PipeannCacheHeader *) root);
-	PipeannAttachmentUnlock(attachment);
-	if (!ok || attachment->header == NULL || attachment->header->ids >= PipeannMetaIds(meta))
-		return ok && attachment->header != NULL;
-	/* the index has grown beyond the room that this root has */
-	PipeannRegistryDoom(attachment->entry, attachment->generation);
-	PipeannRegistryLetGo(attachment);
-	return FillShared(index, attachment, meta);
+	return true;
 }
 
 /* What a search sees of the entry graph: all of it, or the first entries if it is not loaded. */
@@ -356,53 +356,44 @@ ShowEntries(PipeannCache *cache, const PipeannMeta *meta, const char *entry_grap
 }
 
 /*
- * Returns a new attachment, or NULL if there is no shared memory for it, or if
- * it would be outdated. After an error its memory is freed with `context`.
+ * Returns a new attachment, or NULL if it would be outdated. A backend that finds no root in
+ * shared memory reads one, and no other waits for that; without room the root stays its own.
+ * After an error the attachment's memory is freed with `context`.
  */
 static PipeannAttachment *
-MakeAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, bool shared,
-			   bool *outdated)
+MakeAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, bool may_share)
 {
 	PipeannAttachment *attachment = NewAttachment(index, meta, context);
 
-	if (shared ? FillShared(index, attachment, meta) : Load(index, attachment, meta))
+	if (!may_share || !AttachShared(attachment, meta))
 	{
-		if (attachment->header->halves != 0)
-			attachment->model.codes.pq.halves =
-				PipeannRootAt(attachment->header, attachment->header->halves);
-		MemoryContextSetParent(attachment->context, TopMemoryContext);
-		ListAttachment(attachment);
-		return attachment;
+		PipeannCacheHeader plan;
+		Size		size = PlanRoot(meta, &plan);
+		PipeannCacheHeader *own = MemoryContextAllocHuge(attachment->context, size);
+
+		InitRoot(own, &plan, meta);
+		SetRoot(attachment, own);
+		PipeannCacheLoad(index, attachment, meta);
+		if (attachment->outdated)
+		{
+			MemoryContextDelete(attachment->context);
+			return NULL;
+		}
+		if (!may_share || !AttachShared(attachment, meta))
+		{
+			PipeannRegistryLetGo(attachment);
+			attachment->entry = NULL;
+			LimitOwn();
+			if (may_share)
+				PipeannReportNoRoom(RelationGetRelationName(index));
+		}
 	}
-	*outdated = attachment->outdated;
-	MemoryContextDelete(attachment->context);
-	return NULL;
-}
-
-/* ---------- bringing a cache up to date ---------- */
-
-static bool
-NeedsUpdate(const PipeannAttachment *attachment, const PipeannMeta *meta)
-{
-	return pg_atomic_read_u64(&attachment->header->applied) < meta->changes ||
-		pg_atomic_read_u64(&attachment->header->entry_graph_applied) <
-		meta->entry_changes;
-}
-
-/* With the attachment locked. */
-static void
-Update(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
-{
-	if (!NeedsUpdate(attachment, meta))
-		return;
-	PipeannCacheReadNewer(index, attachment, meta);
-	PIPEANN_PAUSE("cache-follow");
-	if (attachment->outdated)
-		return;
-	/* the counter is set last, so that after an error all of it is done again */
-	pg_write_barrier();
-	if (pg_atomic_read_u64(&attachment->header->applied) < meta->changes)
-		pg_atomic_write_u64(&attachment->header->applied, meta->changes);
+	if (attachment->header->halves != 0)
+		attachment->model.codes.pq.halves =
+			PipeannRootAt(attachment->header, attachment->header->halves);
+	MemoryContextSetParent(attachment->context, TopMemoryContext);
+	ListAttachment(attachment);
+	return attachment;
 }
 
 /* ---------- the map of rows ---------- */
@@ -412,52 +403,42 @@ static PipeannRowMap *
 MapOf(const PipeannAttachment *attachment)
 {
 	PipeannArenaPlace place = pg_atomic_read_u64(&attachment->header->row_map);
+	PipeannMapMemory *memory = place == PIPEANN_NOWHERE ? NULL :
+		(PipeannMapMemory *) PipeannArenaAt(&pipeann_control->arena, place);
 
-	return place == PIPEANN_NOWHERE ? NULL :
-		(PipeannRowMap *) PipeannArenaAt(&pipeann_control->arena, place);
-}
-
-/* Allocate the first map of a cache. False if there is no memory. */
-static bool
-AddMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
-{
-	PipeannCacheHeader *header = attachment->header;
-	uint64		pages = PipeannArenaPages(plan->size);
-	PipeannArenaPlace place;
-	PipeannRowMap *map;
-
-	if (attachment->entry == NULL ||
-		(place = PipeannRegistryTake(attachment->entry, pages)) == PIPEANN_NOWHERE)
-		return false;
-	map = (PipeannRowMap *) PipeannArenaAt(&pipeann_control->arena, place);
-	PipeannRowMapWrite(map, plan, true);
-	pg_write_barrier();
-	pg_atomic_write_u64(&header->row_map_pages, pages);
-	pg_atomic_write_u64(&header->row_map, place);
-	return true;
+	return memory == NULL ? NULL : (PipeannRowMap *) (memory + 1);
 }
 
 /*
- * Write the map of rows, over a former one if that has room for it. The attachment is locked.
+ * Write the map of rows over the former one, or, if that has no room for it, to new memory: the
+ * former one then stays until the cache goes, as searches may read it. The attachment is locked.
  */
 static void
 PutMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
 {
 	PipeannRowMap *map = MapOf(attachment);
+	PipeannCacheHeader *header = attachment->header;
 
 	attachment->no_row_map = GetCurrentStatementStartTimestamp();
-	if (PipeannAttachmentIsDoomed(attachment))
+	if (attachment->entry == NULL || PipeannAttachmentIsDoomed(attachment))
 		return;
-	if (map != NULL && PipeannRowMapHasRoom(map, plan))
-		PipeannRowMapWrite(map, plan, false);
-	else if (map != NULL)
+	if (map == NULL || !PipeannRowMapHasRoom(map, plan))
 	{
-		/* searches may read the one that is too small: the cache is made again */
-		PipeannRegistryDoom(attachment->entry, attachment->generation);
-		return;
+		uint64		pages = PipeannArenaPages(add_size(sizeof(PipeannMapMemory), plan->size));
+		PipeannArenaPlace place = PipeannRegistryTake(attachment->entry, pages);
+		PipeannMapMemory *memory;
+
+		if (place == PIPEANN_NOWHERE)
+			return;
+		memory = (PipeannMapMemory *) PipeannArenaAt(&pipeann_control->arena, place);
+		memory->pages = pages;
+		memory->former = pg_atomic_read_u64(&header->row_map);
+		PipeannRowMapWrite((PipeannRowMap *) (memory + 1), plan, true);
+		pg_write_barrier();
+		pg_atomic_write_u64(&header->row_map, place);
 	}
-	else if (!AddMap(attachment, plan))
-		return;
+	else
+		PipeannRowMapWrite(map, plan, false);
 	attachment->no_row_map = 0;
 }
 
@@ -576,36 +557,20 @@ static PipeannAttachment *
 GetAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, bool may_share)
 {
 	PipeannAttachment *attachment = FindAttachment(index);
-	bool		outdated = false;
 
 	if (attachment != NULL && IsUsable(index, attachment, meta, may_share))
 		return attachment;
 	if (attachment != NULL)
 		DropAttachment(attachment);
-	attachment = NULL;
-	if (may_share)
-	{
-		attachment = MakeAttachment(index, meta, context, true, &outdated);
-		if (attachment == NULL && !outdated)
-			PipeannReportNoRoom(RelationGetRelationName(index));
-	}
-	if (attachment == NULL && !outdated)
-	{
-		LimitOwn();
-		attachment = MakeAttachment(index, meta, context, false, &outdated);
-	}
-	return attachment;
+	return MakeAttachment(index, meta, context, may_share);
 }
 
 /* Callback of its memory context. */
 static void
 EndCache(void *arg)
 {
-	PipeannCache *cache = arg;
-	PipeannAttachment *attachment = cache->attachment;
+	PipeannAttachment *attachment = ((PipeannCache *) arg)->attachment;
 
-	if (cache->loader != NULL)
-		PipeannLoaderEnd(cache->loader);
 	if (--attachment->refs > 0)
 		return;
 	if (attachment->listed)
@@ -631,10 +596,9 @@ UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 }
 
 /*
- * Returns the cache of an index that has codes, up to date with meta; NULL if the index
- * has been given new codes since. Loads its root if need be, or waits for another
- * backend that does; without room in shared memory the root is this backend's own. The
- * cache is released by PipeannCacheRelease(), or when context is reset or deleted.
+ * Returns the cache of an index that has codes, up to date with meta; NULL if the index has
+ * got other codes since. Reads its root if need be. The cache is
+ * released by PipeannCacheRelease(), or when context is reset or deleted.
  */
 PipeannCache *
 PipeannCacheAcquire(Relation index, const PipeannMeta *meta, MemoryContext context)
@@ -667,12 +631,6 @@ PipeannCachePeek(Relation index, const PipeannMeta *meta, MemoryContext context)
 	return NULL;
 }
 
-void
-PipeannCacheRelease(PipeannCache *cache)
-{
-	MemoryContextDelete(cache->context);
-}
-
 /*
  * Bring an acquired cache up to date with a newer metapage. False if the index
  * has been given new codes since that was read.
@@ -684,12 +642,7 @@ PipeannCacheFollow(Relation index, PipeannCache *cache, const PipeannMeta *meta)
 
 	if (meta->build_id != attachment->build_id)
 		return false;
-	if (NeedsUpdate(attachment, meta))
-	{
-		PipeannAttachmentLock(attachment);
-		Update(index, attachment, meta);
-		PipeannAttachmentUnlock(attachment);
-	}
+	PipeannCacheReadNewer(index, attachment, meta);
 	ShowEntries(cache, meta, PipeannCacheReadEntries(index, attachment, meta, false) ?
 				attachment->entry_graph : NULL);
 	/* scans keep using a cache that the index has outgrown */
@@ -802,7 +755,8 @@ PipeannCacheInit(void)
 							"Sets the shared memory for codes and entry graphs of pipeann indexes.",
 							"What does not fit is read from the indexes' pages. "
 							"Reserved at server start when pipeann is in shared_preload_libraries.",
-							&pipeann_shared_memory, 128, 0, MAX_KILOBYTES,
+							&pipeann_shared_memory,
+							Max(128, NBuffers / (8 * 1024 * 1024 / BLCKSZ)), 0, MAX_KILOBYTES,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, AssignSharedMemory, NULL);
 	/* for relations that are changed or dropped */
 	CacheRegisterRelcacheCallback(NoteInvalidation, (Datum) 0);

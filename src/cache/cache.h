@@ -56,7 +56,13 @@ typedef struct PipeannCache
 	MemoryContextCallback callback;
 } PipeannCache;
 
-/* Pause (ms) after which a backend tries again to get memory for a cache or a map of rows. */
+static inline void
+PipeannCacheRelease(PipeannCache *cache)
+{
+	MemoryContextDelete(cache->context);
+}
+
+/* When there was no memory for a cache, or for a map of rows, it is tried again later (ms). */
 #define PIPEANN_RETRY_MS 60000
 
 static inline bool
@@ -76,7 +82,6 @@ extern PipeannCache *PipeannCacheAcquire(Relation index,
 extern PipeannCache *PipeannCachePeek(Relation index,
 									  const PipeannMeta *meta,
 									  MemoryContext context);
-extern void PipeannCacheRelease(PipeannCache *cache);
 extern bool PipeannCacheFollow(Relation index, PipeannCache *cache, const PipeannMeta *meta);
 extern bool PipeannCacheLoadEntries(Relation index, PipeannCache *cache, const PipeannMeta *meta);
 extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
@@ -92,7 +97,7 @@ extern void PipeannCacheForgetRows(PipeannCache *cache, const PipeannMeta *meta,
 /* load.c */
 extern void PipeannCacheLoadAll(Relation index, PipeannCache *cache, const PipeannMeta *meta);
 
-/* registry.c */
+/* arena.c */
 extern PipeannStats *PipeannCacheStats(void);
 
 #endif							/* PIPEANN_CACHE_H */

@@ -46,6 +46,7 @@ typedef struct PipeannPageLoader
 	PipeannIdSet read;			/* code page -> buffer */
 	uint32		nread;
 	char	   *blocks[MOST_READ / BLOCK_PAGES];	/* buffers of BLOCK_PAGES pages */
+	MemoryContextCallback callback;
 } PipeannPageLoader;
 
 /* ---------- pages in memory ---------- */
@@ -73,22 +74,25 @@ MapChunk(PipeannAttachment *attachment, uint32 chunk)
 	return attachment->chunks[chunk];
 }
 
-/* Pages of shared memory, or NOWHERE. */
-static PipeannArenaPlace
-TakeMemory(Relation index, PipeannAttachment *attachment, uint64 pages)
+/* Take pages of shared memory, and set where they are unless another backend has. False if there are none. */
+static bool
+TakeMemory(Relation index, PipeannAttachment *attachment, pg_atomic_uint64 *where, uint64 pages)
 {
 	PipeannArenaPlace place;
+	uint64		nowhere = PIPEANN_NOWHERE;
 
 	if (PipeannAttachmentIsDoomed(attachment) ||
 		(attachment->no_chunk != 0 &&
 		 !TimestampDifferenceExceeds(attachment->no_chunk, GetCurrentTimestamp(),
 									 CHUNK_RETRY_MS)))
-		return PIPEANN_NOWHERE;
+		return false;
 	place = PipeannRegistryTake(attachment->entry, pages);
 	attachment->no_chunk = place != PIPEANN_NOWHERE ? 0 : GetCurrentTimestamp();
 	if (place == PIPEANN_NOWHERE)
 		PipeannReportNoRoom(RelationGetRelationName(index));
-	return place;
+	else if (!pg_atomic_compare_exchange_u64(where, &nowhere, place))
+		PipeannRegistryGive(attachment->entry, place, pages);
+	return place != PIPEANN_NOWHERE;
 }
 
 /*
@@ -101,8 +105,6 @@ MakeChunk(PipeannPageLoader *pl, uint32 chunk)
 	PipeannAttachment *attachment = pl->attachment;
 	PipeannCacheHeader *header = attachment->header;
 	pg_atomic_uint64 *places = PipeannRootAt(header, header->chunks);
-	PipeannArenaPlace place;
-	uint64		nowhere = PIPEANN_NOWHERE;
 
 	if (attachment->entry == NULL)
 	{
@@ -112,12 +114,8 @@ MakeChunk(PipeannPageLoader *pl, uint32 chunk)
 									   header->chunk_pages * FPM_PAGE_SIZE);
 		return attachment->temporary;
 	}
-	place = TakeMemory(pl->index, attachment, header->chunk_pages);
-	if (place == PIPEANN_NOWHERE)
-		return false;
-	if (!pg_atomic_compare_exchange_u64(&places[chunk], &nowhere, place))
-		PipeannRegistryGive(attachment->entry, place, header->chunk_pages);
-	return MapChunk(attachment, chunk) != NULL;
+	return TakeMemory(pl->index, attachment, &places[chunk], header->chunk_pages) &&
+		MapChunk(attachment, chunk) != NULL;
 }
 
 /* Whether the chunks with a page's codes are mapped; make: give memory to those without. */
@@ -172,6 +170,16 @@ StoreCodes(PipeannPageLoader *pl, uint32 page, const char *payload)
 		done += run;
 	}
 	__atomic_fetch_add(&stores[1], 1, __ATOMIC_SEQ_CST);
+}
+
+/* Set a counter to zero whose upper half counts how often that was done. */
+static void
+BeginAgain(pg_atomic_uint64 *counter)
+{
+	uint64		value = pg_atomic_read_u64(counter);
+
+	while (!pg_atomic_compare_exchange_u64(counter, &value, ((value >> 32) + 1) << 32))
+		;
 }
 
 /* Count pages from the first one on that are all kept. */
@@ -233,10 +241,12 @@ BufferAt(PipeannPageLoader *pl, uint32 number)
 	return *block + number % BLOCK_PAGES * PIPEANN_PAYLOAD;
 }
 
-/* Give back a loader's buffers. May run while a transaction aborts. */
-void
-PipeannLoaderEnd(PipeannPageLoader *pl)
+/* Give back a loader's buffers. Callback of its memory context. */
+static void
+EndLoader(void *arg)
 {
+	PipeannPageLoader *pl = arg;
+
 	for (int i = 0; i < MOST_READ / BLOCK_PAGES; i++)
 	{
 		if (pl->blocks[i] == NULL)
@@ -245,7 +255,6 @@ PipeannLoaderEnd(PipeannPageLoader *pl)
 			free_blocks[nfree_blocks++] = pl->blocks[i];
 		else
 			pfree(pl->blocks[i]);
-		pl->blocks[i] = NULL;
 	}
 }
 
@@ -343,22 +352,6 @@ PrefetchPage(PipeannPageLoader *pl, uint32 page)
 
 /* ---------- the loader of a search ---------- */
 
-/* A node's code if its page is kept or was read; else NULL. */
-static inline const uint8 *
-Find(PipeannPageLoader *pl, uint32 page, uint32 id)
-{
-	const PipeannLayout *l = &pl->layout;
-	uint32		number;
-
-	if (IsKept(pl, page))
-		return pl->attachment->chunks[id >> PIPEANN_CHUNK_SHIFT] +
-			PipeannCodeOffset(id & (PIPEANN_CHUNK_NODES - 1), l->pq_bytes, l->attr_bytes);
-	if (!PipeannIdSetGet(&pl->read, page, &number))
-		return NULL;
-	return (const uint8 *) BufferAt(pl, number) +
-		(Size) (id - page * PipeannCodesPerPage(l)) * l->pq_bytes;
-}
-
 /* Make sure that there are buffers for n more pages, by forgetting pages read before if need be. */
 static void
 ReserveBuffers(PipeannPageLoader *pl, uint32 n)
@@ -369,27 +362,35 @@ ReserveBuffers(PipeannPageLoader *pl, uint32 n)
 	pl->nread = 0;
 }
 
-/* Read a page that Find() does not find. */
-static void
-ReadPage(PipeannPageLoader *pl, uint32 page)
+/* The contents of a page that is not kept, in a buffer; read it if it is in none. */
+static const char *
+PageRead(PipeannPageLoader *pl, uint32 page)
 {
-	pl->loader.reads++;
-	(void) ReadCodePage(pl, page, BufferAt(pl, pl->nread));
-	PipeannIdSetPut(&pl->read, page, pl->nread++);
+	uint32		number;
+
+	if (!PipeannIdSetGet(&pl->read, page, &number))
+	{
+		ReserveBuffers(pl, 1);
+		number = pl->nread;
+		pl->loader.reads++;
+		(void) ReadCodePage(pl, page, BufferAt(pl, number));
+		PipeannIdSetPut(&pl->read, page, pl->nread++);
+	}
+	return BufferAt(pl, number);
 }
 
 static const uint8 *
 LoadCode(PipeannCodeLoader *loader, uint32 id)
 {
 	PipeannPageLoader *pl = (PipeannPageLoader *) loader;
-	uint32		page = id / PipeannCodesPerPage(&pl->layout);
-	const uint8 *code = Find(pl, page, id);
+	const PipeannLayout *l = &pl->layout;
+	uint32		page = id / PipeannCodesPerPage(l);
 
-	if (code != NULL)
-		return code;
-	ReserveBuffers(pl, 1);
-	ReadPage(pl, page);
-	return Find(pl, page, id);
+	if (IsKept(pl, page))
+		return pl->attachment->chunks[id >> PIPEANN_CHUNK_SHIFT] +
+			PipeannCodeOffset(id & (PIPEANN_CHUNK_NODES - 1), l->pq_bytes, l->attr_bytes);
+	return (const uint8 *) PageRead(pl, page) +
+		(Size) (id - page * PipeannCodesPerPage(l)) * l->pq_bytes;
 }
 
 static const uint8 *
@@ -397,33 +398,26 @@ LoadAttribute(PipeannCodeLoader *loader, uint32 id, uint32 plane)
 {
 	PipeannPageLoader *pl = (PipeannPageLoader *) loader;
 	const PipeannLayout *l = &pl->layout;
-	uint32		per_page = PipeannCodesPerPage(l);
-	uint32		page = id / per_page;
-	uint32		number;
+	uint32		page = id / PipeannCodesPerPage(l);
 
 	if (id >> PIPEANN_CODE_BLOCK_SHIFT == pl->block || IsKept(pl, page))
 		return pl->attachment->chunks[id >> PIPEANN_CHUNK_SHIFT] +
 			PipeannAttributeOffset(id & (PIPEANN_CHUNK_NODES - 1), l->pq_bytes,
 								   l->attr_bytes, plane);
-	if (!PipeannIdSetGet(&pl->read, page, &number))
-	{
-		ReserveBuffers(pl, 1);
-		number = pl->nread;
-		ReadPage(pl, page);
-	}
-	return (const uint8 *) BufferAt(pl, number) + PipeannPlaneOffset(l, plane) +
-		(id - page * per_page);
+	return (const uint8 *) PageRead(pl, page) + PipeannPlaneOffset(l, plane) +
+		(id - page * PipeannCodesPerPage(l));
 }
 
 /* Pages that are read together. */
 #define READ_TOGETHER 256
 
-/* Read the pages with codes of these nodes that Find() does not find. */
+/* Read the pages with codes of these nodes that are neither kept nor in a buffer. */
 static void
 ReadPagesOf(PipeannPageLoader *pl, const uint32 *ids, int n)
 {
 	uint32		per_page = PipeannCodesPerPage(&pl->layout);
 	uint32		pages[READ_TOGETHER];
+	uint32		number;
 	int			npages = 0;
 
 	for (int i = 0; i < n; i++)
@@ -431,7 +425,7 @@ ReadPagesOf(PipeannPageLoader *pl, const uint32 *ids, int n)
 		uint32		page = ids[i] / per_page;
 
 		/* a buffer is assigned before the page is read, so that it is read only once */
-		if (Find(pl, page, ids[i]) != NULL)
+		if (IsKept(pl, page) || PipeannIdSetGet(&pl->read, page, &number))
 			continue;
 		PipeannIdSetPut(&pl->read, page, pl->nread++);
 		PrefetchPage(pl, page);
@@ -439,8 +433,7 @@ ReadPagesOf(PipeannPageLoader *pl, const uint32 *ids, int n)
 	}
 	for (int i = 0; i < npages; i++)
 	{
-		uint32		number = 0;
-
+		number = 0;
 		(void) PipeannIdSetGet(&pl->read, pages[i], &number);
 		(void) ReadCodePage(pl, pages[i], BufferAt(pl, number));
 	}
@@ -578,8 +571,11 @@ PipeannCacheSetLoader(Relation index, PipeannCache *cache, const PipeannMeta *me
 		MemoryContext old = MemoryContextSwitchTo(cache->context);
 
 		pl = palloc0(sizeof(PipeannPageLoader));
-		PipeannIdSetInit(&pl->read, 2 * BLOCK_PAGES, true);
+		PipeannIdSetReset(&pl->read, 2 * BLOCK_PAGES, true);
 		MemoryContextSwitchTo(old);
+		pl->callback.func = EndLoader;
+		pl->callback.arg = pl;
+		MemoryContextRegisterResetCallback(cache->context, &pl->callback);
 		cache->loader = pl;
 	}
 	else
@@ -646,25 +642,40 @@ ReadRun(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 		attachment->outdated = true;
 }
 
-/* Read the first entries: their ids, and their codes, which are far behind. */
+/*
+ * Read the first entries: their ids, and their codes, which are far behind. They replace those
+ * of a root that has `applied` changes of the entry graph, unless another backend has been faster;
+ * then scans reload the entry graph, too.
+ */
 static void
-ReadFirstEntries(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
+ReadFirstEntries(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
+				 uint64 applied)
 {
 	PipeannCacheHeader *header = attachment->header;
-	uint32	   *ids = PipeannRootAt(header, header->first_ids);
+	uint32		n = PipeannFirstEntries(meta);
 	uint32		page = PipeannEntryPage(&meta->layout);
 	Size		codes = PipeannEntryCodesOffset(meta->entry_count);
 	Size		skip = codes % PIPEANN_PAYLOAD;
-	Size		size = PipeannFirstEntries(meta) * meta->layout.pq_bytes;
+	Size		size = n * meta->layout.pq_bytes;
+	uint32	   *ids = palloc(n * sizeof(uint32));
 	char	   *buffer = palloc(skip + size);
 
-	ReadRun(index, attachment, meta, PIPEANN_ENTRY, page, ids,
-			PipeannFirstEntries(meta) * sizeof(uint32));
+	ReadRun(index, attachment, meta, PIPEANN_ENTRY, page, ids, n * sizeof(uint32));
 	ReadRun(index, attachment, meta, PIPEANN_ENTRY, page + codes / PIPEANN_PAYLOAD,
 			buffer, skip + size);
-	if (!attachment->outdated)
-		CheckEntryIds(index, meta, ids, PipeannFirstEntries(meta));
-	memcpy(PipeannRootAt(header, header->first_codes), buffer + skip, size);
+	if (attachment->outdated)
+		return;
+	CheckEntryIds(index, meta, ids, n);
+	PipeannAttachmentLock(attachment);
+	if (pg_atomic_read_u64(&header->entry_graph_applied) == applied)
+	{
+		memcpy(PipeannRootAt(header, header->first_ids), ids, n * sizeof(uint32));
+		memcpy(PipeannRootAt(header, header->first_codes), buffer + skip, size);
+		BeginAgain(&header->entries_read);
+		pg_atomic_write_u64(&header->entry_graph_applied, meta->entry_changes);
+	}
+	PipeannAttachmentUnlock(attachment);
+	pfree(ids);
 	pfree(buffer);
 }
 
@@ -679,14 +690,13 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment, const PipeannMet
 			PipeannRootAt(header, header->centroids), PipeannCodebookBytes(l));
 	ReadRun(index, attachment, meta, PIPEANN_CODEBOOK, PipeannHistogramsPage(l),
 			PipeannRootAt(header, header->histograms), PipeannHistogramsBytes(l));
-	ReadFirstEntries(index, attachment, meta);
+	ReadFirstEntries(index, attachment, meta, 0);
 	if (attachment->outdated)
 		return;
 	if (header->halves != 0)
 		RoundCentroids(attachment);
 	PIPEANN_PAUSE("cache-load");
-	pg_atomic_init_u64(&header->applied, meta->changes);
-	pg_atomic_init_u64(&header->entry_graph_applied, meta->entry_changes);
+	pg_atomic_write_u64(&header->applied, meta->changes);
 }
 
 /* Pages of the entry graph that each scan reads until memory has all of it. */
@@ -709,70 +719,74 @@ MapEntryGraph(Relation index, PipeannAttachment *attachment, Size size)
 			attachment->entry_graph = MemoryContextAlloc(attachment->context, size);
 		return size <= MOST_OWN_ENTRIES;
 	}
-	if (pg_atomic_read_u64(&header->entry_graph) == PIPEANN_NOWHERE)
-		pg_atomic_write_u64(&header->entry_graph,
-							TakeMemory(index, attachment, header->entry_pages));
-	if (pg_atomic_read_u64(&header->entry_graph) != PIPEANN_NOWHERE)
+	if (pg_atomic_read_u64(&header->entry_graph) != PIPEANN_NOWHERE ||
+		TakeMemory(index, attachment, &header->entry_graph, header->entry_pages))
 		attachment->entry_graph = PipeannArenaAt(&pipeann_control->arena,
 												 pg_atomic_read_u64(&header->entry_graph));
 	return attachment->entry_graph != NULL;
 }
 
 /*
- * Read some of the entry graph, or all of it, if there is memory for it. True
- * if it is complete; then attachment->entry_graph is set.
+ * Read some of the entry graph, or all of it, if there is memory for it; other backends may do
+ * the same. True if it is complete; then attachment->entry_graph is set.
  */
 bool
 PipeannCacheReadEntries(Relation index, PipeannAttachment *attachment,
 						const PipeannMeta *meta, bool all)
 {
-	PipeannCacheHeader *header = attachment->header;
+	pg_atomic_uint64 *entries_read = &attachment->header->entries_read;
 	Size		size = PipeannEntryGraphBytes(&meta->layout, meta->entry_count);
-	Size		done = pg_atomic_read_u64(&header->entry_bytes);
-	Size		length;
+	Size		ids = meta->entry_count * sizeof(uint32);
+	uint32		pages = PipeannPagesOf(size);
+	uint64		read = pg_atomic_read_u64(entries_read);
 
 	pg_read_barrier();
-	if (likely(done >= size && attachment->entry_graph != NULL))
+	if (likely((uint32) read >= pages && attachment->entry_graph != NULL))
 		return true;
-	if (all)
-		PipeannAttachmentLock(attachment);
-	else if (attachment->entry != NULL &&
-			 !LWLockConditionalAcquire(&attachment->entry->lock, LW_EXCLUSIVE))
+	if (!MapEntryGraph(index, attachment, size))
 		return false;
-	done = pg_atomic_read_u64(&header->entry_bytes);
-	length = all ? size - done : Min(size - done, FILL_ENTRY_PAGES * PIPEANN_PAYLOAD);
-	if (MapEntryGraph(index, attachment, size) && length > 0)
+	for (bool more = true; more && (uint32) read < pages; more = all)
 	{
-		ReadRun(index, attachment, meta, PIPEANN_ENTRY, PipeannEntryPage(&meta->layout) +
-				done / PIPEANN_PAYLOAD, attachment->entry_graph + done, length);
-		if (!attachment->outdated)
-		{
-			if (done < meta->entry_count * sizeof(uint32))
-				CheckEntryIds(index, meta, (uint32 *) (attachment->entry_graph + done),
-							  Min(length, meta->entry_count * sizeof(uint32) - done) / sizeof(uint32));
-			pg_write_barrier();
-			pg_atomic_write_u64(&header->entry_bytes, done + length);
-		}
+		uint32		page = (uint32) read;
+		uint32		n = Min(pages - page, all ? pages : FILL_ENTRY_PAGES);
+		Size		first = (Size) page * PIPEANN_PAYLOAD;
+		Size		end = Min(first + (Size) n * PIPEANN_PAYLOAD, size);
+
+		ReadRun(index, attachment, meta, PIPEANN_ENTRY, PipeannEntryPage(&meta->layout) + page,
+				attachment->entry_graph + first, end - first);
+		if (attachment->outdated)
+			return false;
+		if (first < ids)
+			CheckEntryIds(index, meta, (uint32 *) (attachment->entry_graph + first),
+						  (Min(end, ids) - first) / sizeof(uint32));
+		if (pg_atomic_compare_exchange_u64(entries_read, &read, read + n))
+			read += n;
 	}
-	PipeannAttachmentUnlock(attachment);
-	return attachment->entry_graph != NULL &&
-		pg_atomic_read_u64(&header->entry_bytes) >= size;
+	return (uint32) read >= pages;
 }
 
 /* ---------- changes ---------- */
 
-/* Note a change of a page that is not kept. False if it is kept. */
+/*
+ * Note a change of a page. A kept page is dropped with give_up; else this is false, as it has to
+ * be read again.
+ */
 static bool
-NoteChange(PipeannPageLoader *pl, uint32 page)
+NoteChange(PipeannPageLoader *pl, uint32 page, bool give_up)
 {
 	pg_atomic_uint32 *of = StateOf(pl, page);
 	uint32		state = pg_atomic_read_u32(of);
+	bool		kept;
 
 	do
 	{
-		if ((state & STATE) == KEPT)
+		kept = (state & STATE) == KEPT;
+		if (kept && !give_up)
 			return false;
-	} while (!pg_atomic_compare_exchange_u32(of, &state, state + ONE_CHANGE));
+	} while (!pg_atomic_compare_exchange_u32(of, &state, (kept ? state & ~STATE : state) +
+											 ONE_CHANGE));
+	if (kept)
+		pg_atomic_fetch_sub_u64(&pl->attachment->header->kept, 1);
 	return true;
 }
 
@@ -801,32 +815,24 @@ ForgetPages(PipeannPageLoader *pl)
 {
 	PipeannCacheHeader *header = pl->attachment->header;
 	uint32		pages = PipeannCodePages(&pl->layout, header->ids);
-	uint64		complete;
 
 	for (uint32 page = 0; page < pages; page++)
-	{
-		pg_atomic_uint32 *of = StateOf(pl, page);
-		uint32		state = pg_atomic_read_u32(of);
-
-		if (NoteChange(pl, page))
-			continue;
-		pg_atomic_write_u32(of, (state & ~STATE) + ONE_CHANGE);
-		pg_atomic_fetch_sub_u64(&header->kept, 1);
-	}
-	complete = pg_atomic_read_u64(&header->complete);
-	while (!pg_atomic_compare_exchange_u64(&header->complete, &complete,
-										   ((complete >> 32) + 1) << 32))
-		;
+		(void) NoteChange(pl, page, true);
+	BeginAgain(&header->complete);
 }
 
-/* Read the pages named in the metapage's ring again, after checking their numbers. */
+/*
+ * Read the pages named in the metapage's ring from a change on again, after checking their
+ * numbers. Other backends may do the same: changes that they have applied are passed over.
+ */
 static void
-ReadChanges(PipeannPageLoader *pl, const PipeannMeta *meta, uint64 applied)
+ReadChanges(PipeannPageLoader *pl, const PipeannMeta *meta, uint64 from)
 {
-	uint32		pages = PipeannCodePages(&pl->layout, pl->attachment->header->ids);
+	PipeannCacheHeader *header = pl->attachment->header;
+	uint32		pages = PipeannCodePages(&pl->layout, header->ids);
 	uint32		last = PIPEANN_INVALID_ID;
 
-	for (uint64 c = applied; c < meta->changes; c++)
+	for (uint64 c = from; c < meta->changes; c = Max(c + 1, pg_atomic_read_u64(&header->applied)))
 	{
 		uint32		page = meta->change_ring[c % PIPEANN_CHANGE_RING];
 
@@ -834,7 +840,7 @@ ReadChanges(PipeannPageLoader *pl, const PipeannMeta *meta, uint64 applied)
 			continue;
 		CHECK_FOR_INTERRUPTS();
 		last = page;
-		if (NoteChange(pl, page))
+		if (NoteChange(pl, page, false))
 			continue;
 		if (!HasChunks(pl, page, false))
 		{
@@ -847,24 +853,31 @@ ReadChanges(PipeannPageLoader *pl, const PipeannMeta *meta, uint64 applied)
 }
 
 /*
- * Read what has changed: kept pages that have, and the first entries; scans
- * reload the entry graph. With the attachment locked.
+ * Read what has changed: kept pages that have, and the first entries; scans reload the entry
+ * graph. It needs no lock: a page's codes are stored under its content lock.
  */
 void
 PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)
 {
-	uint64		applied = pg_atomic_read_u64(&attachment->header->applied);
+	PipeannCacheHeader *header = attachment->header;
+	uint64		applied = pg_atomic_read_u64(&header->applied);
+	uint64		entries = pg_atomic_read_u64(&header->entry_graph_applied);
 	PipeannPageLoader pl;
 
+	if (likely(applied >= meta->changes && entries >= meta->entry_changes))
+		return;
 	InitLoader(&pl, index, attachment, meta);
 	if (meta->changes > applied + PIPEANN_CHANGE_RING)
 		ForgetPages(&pl);
 	else
 		ReadChanges(&pl, meta, applied);
-	if (pg_atomic_read_u64(&attachment->header->entry_graph_applied) >= meta->entry_changes)
-		return;
 	/* VACUUM has put live nodes in the places of dead ones */
-	pg_atomic_write_u64(&attachment->header->entry_bytes, 0);
-	ReadFirstEntries(index, attachment, meta);
-	pg_atomic_write_u64(&attachment->header->entry_graph_applied, meta->entry_changes);
+	for (; entries < meta->entry_changes && !attachment->outdated;
+		 entries = pg_atomic_read_u64(&header->entry_graph_applied))
+		ReadFirstEntries(index, attachment, meta, entries);
+	PIPEANN_PAUSE("cache-follow");
+	/* the counter is set last, so that after an error all of it is done again */
+	while (applied < meta->changes && !attachment->outdated &&
+		   !pg_atomic_compare_exchange_u64(&header->applied, &applied, meta->changes))
+		;
 }

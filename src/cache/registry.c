@@ -1,7 +1,6 @@
 /*
  * registry.c
- *		Caches in shared memory: the control struct, which is made if the
- *		library was not preloaded; entries of caches, which are claimed, shared
+ *		Caches in shared memory: entries of caches, which are claimed, shared
  *		and dropped; how the memory is shared. Memory is for caches in use. A
  *		cache that finds no room has those dropped that were not used of late,
  *		and if it has less than its share, one that has more. Dropped caches
@@ -10,147 +9,7 @@
  */
 #include "cache/registry.h"
 
-#include <sys/stat.h>
-
 #include "access/xact.h"
-#include "base/attempt.h"
-#include "common/relpath.h"
-#include "storage/ipc.h"
-
-PipeannControl *pipeann_control = NULL;
-
-static bool unavailable = false;
-static uint32 nentries = PIPEANN_FEW_ENTRIES;
-static shmem_request_hook_type prev_shmem_request_hook = NULL;
-static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
-
-static void
-InitControl(PipeannControl *control, uint32 entries)
-{
-	memset(control, 0, PipeannControlSize(entries));
-	control->tranche_id = LWLockNewTrancheId();
-	LWLockInitialize(&control->lock, control->tranche_id);
-	PipeannArenaInit(&control->arena, control->tranche_id);
-	pg_atomic_init_u64(&control->frees, 0);
-	pg_atomic_init_u64(&control->refused, 0);
-	pg_atomic_init_u64(&control->dropped, 0);
-	pg_atomic_init_u64(&control->reported, 0);
-	PipeannStatsInit(&control->stats, control->tranche_id);
-	control->nentries = entries;
-	for (uint32 i = 0; i < entries; i++)
-	{
-		PipeannCacheEntry *entry = &control->entries[i];
-
-		pg_atomic_init_u32(&entry->refcount, 0);
-		pg_atomic_init_u64(&entry->last_used, 0);
-		pg_atomic_init_u64(&entry->pages, 0);
-		LWLockInitialize(&entry->lock, control->tranche_id);
-	}
-	control->layout = PIPEANN_CONTROL_LAYOUT;
-}
-
-/* Set a PipeannControl *, under AddinShmemInitLock. */
-static void
-FindOrMake(void *control)
-{
-	bool		found;
-	PipeannControl *made = ShmemInitStruct("pipeann", PipeannControlSize(nentries),
-										   &found);
-
-	if (!found)
-		InitControl(made, nentries);
-	*(PipeannControl **) control = made;
-}
-
-static void
-Attach(PipeannControl *control)
-{
-	LWLockRegisterTranche(control->tranche_id, "pipeann");
-	pipeann_control = control;
-	unavailable = false;
-	PipeannArenaSetLimit(&control->arena, pipeann_shared_memory);
-}
-
-/*
- * NULL if there is no shared memory.
- *
- * The server reserves about 100 kB for libraries that are not preloaded. If
- * that is used up, or another version of this library left a different struct,
- * each backend has its own roots.
- */
-PipeannControl *
-PipeannControlGet(void)
-{
-	PipeannControl *control = NULL;
-
-	if (likely(pipeann_control != NULL) || unavailable)
-		return pipeann_control;
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	(void) PipeannAttempt(FindOrMake, &control, pipeann_arena_error, 256);
-	LWLockRelease(AddinShmemInitLock);
-	if (control != NULL && control->layout == PIPEANN_CONTROL_LAYOUT)
-	{
-		Attach(control);
-		return control;
-	}
-	unavailable = true;
-	ereport(LOG,
-			(errmsg("pipeann has no shared memory: each backend keeps codebooks and entry graphs of its own, and codes are read from pages"),
-			 errhint("Add \"pipeann\" to \"shared_preload_libraries\" and restart the server.")));
-	return NULL;
-}
-
-/* The server's statistics, or NULL. */
-PipeannStats *
-PipeannCacheStats(void)
-{
-	PipeannControl *control = PipeannControlGet();
-
-	return control == NULL ? NULL : &control->stats;
-}
-
-/* ---------- at server start ---------- */
-
-static void
-RequestSharedMemory(void)
-{
-	if (prev_shmem_request_hook)
-		prev_shmem_request_hook();
-	RequestAddinShmemSpace(add_size(PipeannControlSize(nentries),
-									PipeannArenaReserved()));
-}
-
-static void
-StartUp(void)
-{
-	PipeannControl *control;
-	Size		size = PipeannArenaReserved();
-	bool		found;
-
-	if (prev_shmem_startup_hook)
-		prev_shmem_startup_hook();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	FindOrMake(&control);
-	if (size > 0)
-	{
-		char	   *arena = ShmemInitStruct("pipeann arena", size, &found);
-
-		PipeannArenaAddReserved(&control->arena, arena, size, !found);
-	}
-	LWLockRelease(AddinShmemInitLock);
-	Attach(control);
-}
-
-/* Request shared memory for the control struct, with an arena, at server start. */
-void
-PipeannControlPreload(void)
-{
-	nentries = PIPEANN_MANY_ENTRIES;
-	prev_shmem_request_hook = shmem_request_hook;
-	shmem_request_hook = RequestSharedMemory;
-	prev_shmem_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = StartUp;
-}
 
 /* ---------- entries ---------- */
 
@@ -185,7 +44,9 @@ GiveBack(PipeannCacheEntry *entry)
 	PipeannArena *arena = &pipeann_control->arena;
 	PipeannCacheHeader *header;
 	pg_atomic_uint64 *chunks;
-	PipeannArenaPlace map;
+	PipeannMapMemory *map;
+	PipeannArenaPlace place;
+	PipeannArenaPlace former;
 
 	if (entry->root == PIPEANN_NOWHERE)
 		return;
@@ -197,9 +58,14 @@ GiveBack(PipeannCacheEntry *entry)
 		if (pg_atomic_read_u64(&chunks[i]) != PIPEANN_NOWHERE)
 			(void) PipeannArenaGive(arena, pg_atomic_read_u64(&chunks[i]),
 									 header->chunk_pages);
-	map = pg_atomic_read_u64(&header->row_map);
-	if (map != PIPEANN_NOWHERE)
-		(void) PipeannArenaGive(arena, map, pg_atomic_read_u64(&header->row_map_pages));
+	for (place = pg_atomic_read_u64(&header->row_map);
+		 place != PIPEANN_NOWHERE &&
+		 (map = (PipeannMapMemory *) PipeannArenaAt(arena, place)) != NULL;
+		 place = former)
+	{
+		former = map->former;
+		(void) PipeannArenaGive(arena, place, map->pages);
+	}
 	if (pg_atomic_read_u64(&header->entry_graph) != PIPEANN_NOWHERE)
 		(void) PipeannArenaGive(arena, pg_atomic_read_u64(&header->entry_graph),
 								header->entry_pages);
@@ -501,51 +367,6 @@ FindLargest(const PipeannCacheEntry *but, uint64 share)
 }
 
 /*
- * A dropped relation's file is truncated at commit and unlinked at the next
- * checkpoint.
- */
-static bool
-FileIsGone(const PipeannLocator *locator)
-{
-	struct stat st;
-	bool		gone;
-#if PG_VERSION_NUM >= 180000
-	RelPathStr	relpath = relpathperm(*locator, MAIN_FORKNUM);
-	const char *path = relpath.str;
-#else
-	char	   *path = relpathperm(*locator, MAIN_FORKNUM);
-#endif
-
-	gone = stat(path, &st) == 0 ? st.st_size == 0 : errno == ENOENT;
-#if PG_VERSION_NUM < 180000
-	pfree(path);
-#endif
-	return gone;
-}
-
-/* Drop the caches of files that are gone; whether there were any. */
-static bool
-DropGone(void)
-{
-	for (uint32 i = 0; i < pipeann_control->nentries; i++)
-	{
-		PipeannCacheEntry *entry = &pipeann_control->entries[i];
-		PipeannLocator locator;
-		uint64		generation;
-		bool		ready;
-
-		LWLockAcquire(&pipeann_control->lock, LW_SHARED);
-		ready = entry->state == PIPEANN_CACHE_ENTRY_READY;
-		locator = entry->locator;
-		generation = entry->generation;
-		LWLockRelease(&pipeann_control->lock);
-		if (ready && FileIsGone(&locator))
-			PipeannRegistryDoom(entry, generation);
-	}
-	return Reap();
-}
-
-/*
  * Make room for pages of a cache: drop one that was not used of late, or else,
  * if this one has less than its share, the one that has most, whose memory is
  * freed when its searches end. Returns whether there is more room now.
@@ -558,7 +379,7 @@ MakeRoom(PipeannCacheEntry *entry, uint64 pages)
 	PipeannCacheEntry *victim;
 	uint64		share;
 
-	if (Reap() || DropGone() || DropUnused(Ago(UNUSED_MS)))
+	if (Reap() || DropUnused(Ago(UNUSED_MS)))
 		return true;
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	share = Share();

@@ -7,9 +7,9 @@
  * preloaded. Then it uses memory that the server reserves for such libraries, so
  * it must stay small. It has an entry for each cache in shared memory.
  *
- * Locks, in the order in which they are taken: an entry's (by a backend that changes
- * its cache, which may read pages), control->lock (entries), arena->lock. The last
- * two are not held during I/O or while the operating system is asked for memory.
+ * Locks, in the order in which they are taken: an entry's (by a backend that sets its root, map
+ * of rows or first entries), control->lock (entries), arena->lock. None is held while pages are
+ * read, and only the first while the operating system is asked for memory.
  */
 #ifndef PIPEANN_REGISTRY_H
 #define PIPEANN_REGISTRY_H
@@ -109,8 +109,8 @@ typedef struct PipeannCacheEntry
 	uint64		generation;
 	uint32		state;			/* PipeannCacheEntryState */
 	uint64		wanted;			/* pages with all codes */
-	LWLock		lock;			/* of what is in the cache */
-	bool		loaded;			/* the root is complete */
+	LWLock		lock;
+	bool		loaded;			/* there is a root */
 	PipeannArenaPlace root;	/* of the PipeannCacheHeader */
 	uint32		root_pages;
 	pg_atomic_uint64 pages;		/* taken, including the root's */
@@ -158,9 +158,9 @@ typedef struct PipeannCacheHeader
 	pg_atomic_uint64 kept;		/* code pages in memory */
 	pg_atomic_uint64 entry_graph;	/* place of the entry graph in its form on
 									 * disk, or NOWHERE */
-	pg_atomic_uint64 entry_bytes;	/* bytes of it read so far; used when complete */
+	pg_atomic_uint64 entries_read;	/* number of restarts << 32 | pages of it
+									 * read so far; used when complete */
 	pg_atomic_uint64 row_map;	/* place of the map of rows, or NOWHERE */
-	pg_atomic_uint64 row_map_pages;
 	uint32		stores[2];		/* times that overwriting codes in use
 								 * began, and ended */
 	uint32		ids;			/* number of ids for which there are chunks[] and
@@ -176,6 +176,13 @@ typedef struct PipeannCacheHeader
 	Size		chunks;			/* pg_atomic_uint64[], places of chunks */
 	Size		pages;			/* pg_atomic_uint32[], states of code pages */
 } PipeannCacheHeader;
+
+/* In front of a map of rows. */
+typedef struct PipeannMapMemory
+{
+	PipeannArenaPlace former;	/* of a map that is no longer written, or NOWHERE */
+	uint64		pages;
+} PipeannMapMemory;
 
 /*
  * How this backend sees a cache, kept from scan to scan.
@@ -254,18 +261,15 @@ PipeannAttachmentUnlock(PipeannAttachment *attachment)
 
 /* arena.c */
 extern char pipeann_arena_error[]; /* the system's last refusal, or "" */
-extern Size PipeannArenaReserved(void);
-extern void PipeannArenaInit(PipeannArena *arena, int tranche_id);
-extern void PipeannArenaAddReserved(PipeannArena *arena, char *reserved, Size size, bool is_new);
 extern PipeannArenaPlace PipeannArenaTake(PipeannArena *arena, uint64 pages);
 extern bool PipeannArenaGive(PipeannArena *arena, PipeannArenaPlace place, uint64 pages);
 extern void PipeannArenaUnmapGone(PipeannArena *arena);
 extern char *PipeannArenaAt(PipeannArena *arena, PipeannArenaPlace place);
-
-/* registry.c */
 extern PipeannControl *pipeann_control; /* NULL: not yet made, or not available */
 extern PipeannControl *PipeannControlGet(void);
 extern void PipeannControlPreload(void);
+
+/* registry.c */
 extern bool PipeannRegistryClaim(PipeannAttachment *attachment);
 extern PipeannCacheEntry *PipeannRegistryFind(const PipeannLocator *locator, uint64 build_id);
 extern bool PipeannRegistryHold(PipeannAttachment *attachment);
@@ -290,7 +294,6 @@ extern void PipeannCacheLoad(Relation index, PipeannAttachment *attachment,
 							 const PipeannMeta *meta);
 extern void PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment,
 								  const PipeannMeta *meta);
-extern void PipeannLoaderEnd(struct PipeannPageLoader *pl);
 extern void PipeannCacheSetLoader(Relation index, PipeannCache *cache, const PipeannMeta *meta);
 
 #endif							/* PIPEANN_REGISTRY_H */

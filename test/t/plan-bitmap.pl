@@ -121,6 +121,14 @@ for my $round (1 .. 3)
 	$_->close for @writers;
 }
 
+# A map that the former one has no room for: nothing else of the cache goes.
+$primary->safe_psql('postgres', 'INSERT INTO items SELECT id + 60000, id * 7919 % 1000, v FROM source WHERE id <= 4500');
+$here->rows("SELECT pipeann_prewarm('items_v')");
+$pages = info($here, 'items_v', 'graph_pages');
+cmp_ok(touched($here), '>=', $pages, 'a larger map is made');
+is(wrong_answers($here), 0, 'the right rows by it');
+is(info($here, 'items_v', 'codes_in_memory'), info($here, 'items_v', 'codes_bytes'), 'all codes are still in memory');
+
 # A crash in the middle of VACUUM leaves no map that is believed.
 $primary->safe_psql('postgres', 'DELETE FROM items WHERE id % 7 = 0');
 $_->close for $here, $there;

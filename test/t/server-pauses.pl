@@ -230,7 +230,9 @@ sub meet
 		$session->{backend} = $session->backend;
 		$session->send($others{$other}->($table, $source));
 		await_end($control, $session, $worker);
-		if ($came && !$worker->ready(0) && $point !~ /^cache-/)
+		push @problems, 'a lock of the cache is held at the point'
+		  if !$worker->ready(0) && $control->row("SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{backend}") eq 'pipeann';
+		if ($came && !$worker->ready(0) && !@problems)
 		{
 			# a third one sees what is committed
 			my $reader = session($node);
