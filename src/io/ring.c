@@ -15,7 +15,6 @@
 #include <unistd.h>
 #include <liburing.h>
 
-#include "common/hashfn.h"
 #include "common/relpath.h"
 #include "pgstat.h"
 #include "storage/fd.h"
@@ -33,7 +32,6 @@
  */
 
 #define MAX_FILES 128
-#define NUM_CHAINS 256
 
 /*
  * An open segment of an index's file. Pinned by reads that name it and are not
@@ -45,7 +43,6 @@ typedef struct PipeannFile
 	bool		direct;			/* opened with O_DIRECT */
 	bool		stale;			/* close as soon as it is not pinned */
 	int			pins;
-	int			next;			/* next entry of the hash chain, or -1 */
 	Oid			relid;
 	uint32		segment;
 	uint64		last_used;
@@ -55,16 +52,9 @@ typedef struct PipeannFile
 bool		pipeann_direct_io = true;
 
 static PipeannFile files[MAX_FILES];
-static int	chains[NUM_CHAINS];
+static int	nfiles = 0;				/* entries below this were used */
 static uint64 use_clock = 0;
 static bool direct_refused = false;
-
-static uint32
-FileChain(const PipeannLocator *locator, uint32 segment)
-{
-	return hash_combine(murmurhash32(PipeannLocatorNumber(*locator)),
-						murmurhash32(segment)) % NUM_CHAINS;
-}
 
 static void
 CloseFile(PipeannFile *file)
@@ -81,12 +71,6 @@ CloseFile(PipeannFile *file)
 static void
 DiscardFile(PipeannFile *file)
 {
-	int		   *link = &chains[FileChain(&file->locator, file->segment)];
-	int			entry = file - files;
-
-	while (*link != entry)
-		link = &files[*link].next;
-	*link = file->next;
 	file->stale = true;
 	if (file->pins == 0)
 		CloseFile(file);
@@ -123,8 +107,6 @@ PipeannIoInit(void)
 {
 	for (int i = 0; i < MAX_FILES; i++)
 		files[i].fd = -1;
-	for (int i = 0; i < NUM_CHAINS; i++)
-		chains[i] = -1;
 	CacheRegisterRelcacheCallback(RelcacheCallback, (Datum) 0);
 }
 
@@ -190,13 +172,10 @@ OpenSegment(const PipeannLocator *locator, uint32 segment, bool direct)
 static PipeannFile *
 FindFile(const PipeannLocator *locator, uint32 segment)
 {
-	for (int i = chains[FileChain(locator, segment)]; i >= 0;
-		 i = files[i].next)
-	{
-		if (files[i].segment == segment &&
-			PipeannLocatorEquals(files[i].locator, *locator))
-			return &files[i];
-	}
+	for (PipeannFile *file = files; file < files + nfiles; file++)
+		if (file->segment == segment && file->fd >= 0 && !file->stale &&
+			PipeannLocatorEquals(file->locator, *locator))
+			return file;
 	return NULL;
 }
 
@@ -205,7 +184,6 @@ OpenFile(Relation index, uint32 segment, bool direct)
 {
 	PipeannFile *file = TakeFileEntry();
 	int			fd;
-	int		   *chain;
 
 	if (file == NULL)
 		return NULL;
@@ -228,9 +206,7 @@ OpenFile(Relation index, uint32 segment, bool direct)
 	file->relid = RelationGetRelid(index);
 	file->segment = segment;
 	file->locator = PipeannRelationLocator(index);
-	chain = &chains[FileChain(&file->locator, segment)];
-	file->next = *chain;
-	*chain = file - files;
+	nfiles = Max(nfiles, file - files + 1);
 	return file;
 }
 
