@@ -16,6 +16,7 @@
 
 #include "miscadmin.h"
 #include "storage/itemptr.h"
+#include "storage/shmem.h"		/* add_size, mul_size */
 #include "utils/memutils.h"
 
 /* Allocations that may exceed 1 GB (MaxAllocSize). */
@@ -69,6 +70,7 @@ typedef struct ItemPointerData
 #define PG_UINT16_MAX UINT16_MAX
 #define PG_UINT32_MAX UINT32_MAX
 #define pg_attribute_unused() __attribute__((unused))
+#define pg_noinline __attribute__((noinline))
 #define likely(x) __builtin_expect((x) != 0, 1)
 #define unlikely(x) __builtin_expect((x) != 0, 0)
 
@@ -115,10 +117,6 @@ add_size(Size a, Size b)
 }
 
 #endif							/* PIPEANN_STANDALONE */
-
-#ifndef PIPEANN_STANDALONE
-#include "storage/shmem.h"		/* add_size, mul_size */
-#endif
 
 /* An array of n elements of a type. */
 #define PipeannArray(type, n) \

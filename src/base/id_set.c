@@ -5,9 +5,10 @@
 #include "base/id_set.h"
 
 static void
-FreeMemory(PipeannIdSet *set)
+Free(PipeannIdSet *set)
 {
-	pfree(set->keys);
+	if (set->keys != NULL)
+		pfree(set->keys);
 	if (set->values != NULL)
 		pfree(set->values);
 }
@@ -22,8 +23,8 @@ Clear(PipeannIdSet *set, uint32 slots)
 	set->used = 0;
 }
 
-void
-PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values)
+static void
+Init(PipeannIdSet *set, uint32 slots, bool values)
 {
 	Size		size = mul_size(slots, sizeof(uint32));
 
@@ -40,18 +41,16 @@ PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values)
 void
 PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values)
 {
-	PipeannIdSet old;
+	PipeannIdSet old = *set;
 
-	if (set->slots >= slots)
+	if (old.slots >= slots)
 	{
 		Assert((set->values != NULL) == values);
 		Clear(set, slots);
 		return;
 	}
-	old = *set;
-	PipeannIdSetInit(set, slots, values);
-	if (old.slots > 0)
-		FreeMemory(&old);
+	Init(set, slots, values);
+	Free(&old);
 }
 
 void
@@ -60,7 +59,7 @@ PipeannIdSetGrow(PipeannIdSet *set)
 	PipeannIdSet old = *set;
 	PipeannMemory former = PipeannMemoryEnter(old.keys);
 
-	PipeannIdSetInit(set, (old.mask + 1) * 2, old.values != NULL);
+	Init(set, (old.mask + 1) * 2, old.values != NULL);
 	PipeannMemoryLeave(former);
 	for (uint32 i = 0; i <= old.mask; i++)
 	{
@@ -74,5 +73,5 @@ PipeannIdSetGrow(PipeannIdSet *set)
 			set->values[to] = old.values[i];
 	}
 	set->used = old.used;
-	FreeMemory(&old);
+	Free(&old);
 }

@@ -88,7 +88,6 @@ PipeannIdSetPut(PipeannIdSet *set, uint32 key, uint32 value)
 		PipeannIdSetGrow(set);
 }
 
-extern void PipeannIdSetInit(PipeannIdSet *set, uint32 slots, bool values);
 extern void PipeannIdSetReset(PipeannIdSet *set, uint32 slots, bool values);
 
 /* ---------- sets of numbers, a bit each ---------- */

@@ -39,6 +39,6 @@ PipeannKeyDistance(PipeannKey key)
 	return dist;
 }
 
-extern void PipeannKeySort(PipeannKey *keys, int n);
+extern void PipeannKeySort(PipeannKey *keys, Size n);
 
 #endif							/* PIPEANN_KEY_H */

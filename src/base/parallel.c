@@ -57,7 +57,6 @@ struct PipeannShare
 {
 	dsm_handle	handle;			/* of a segment, or invalid */
 	uint32		file;			/* else the number of a file */
-	bool		refused;		/* a member cannot attach to the segment */
 };
 
 struct PipeannParallelShared
@@ -229,25 +228,23 @@ MakeFile(PipeannShares *s, Allocation *a)
 
 /* Make a segment if that is allowed, else a file. Only the leader calls this. */
 static void
-Make(PipeannShares *s, Allocation *a, bool work, bool segment)
+Make(PipeannShares *s, Allocation *a, bool work)
 {
 	PipeannShare *share = &s->share[s->turn];
-	char		error[256] = "a worker could not attach to it";
-	bool		fits = Fits(s, a->size, work);
+	char		error[256];
 
-	if (!fits)
+	if (!Fits(s, a->size, work))
 		NoticeLimit(s);
-	else if (segment)
+	else
 	{
 		a->segment = PipeannAttemptSegment(DSM_HANDLE_INVALID, a->size, error,
 										   sizeof(error));
 		/* a pending cancel makes the system call fail, too */
 		CHECK_FOR_INTERRUPTS();
+		if (a->segment == NULL)
+			NoticeFiles(s, psprintf("Dynamic shared memory is not available: %s.",
+									error));
 	}
-	if (fits && a->segment == NULL)
-		NoticeFiles(s, psprintf("Dynamic shared memory is not available: %s.",
-								error));
-	share->refused = false;
 	share->handle = DSM_HANDLE_INVALID;
 	if (a->segment == NULL)
 	{
@@ -255,6 +252,8 @@ Make(PipeannShares *s, Allocation *a, bool work, bool segment)
 		share->file = a->number;
 		return;
 	}
+	/* the mapping is this transaction's, so that an error ends it */
+	dsm_unpin_mapping(a->segment);
 	a->at = dsm_segment_address(a->segment);
 	share->handle = dsm_segment_handle(a->segment);
 	/* memory that the server preallocates is reused, so it is not zeroed */
@@ -262,13 +261,12 @@ Make(PipeannShares *s, Allocation *a, bool work, bool segment)
 		memset(a->at, 0, a->size);
 }
 
-/* Attach to the leader's allocation; whether all members could is known after they meet. */
+/* The others attach to it. */
 static void
 Attach(PipeannShares *s, Allocation *a)
 {
 	PipeannShare *share = &s->share[s->turn];
 	char		name[MAXPGPATH];
-	char		error[256];
 
 	if (share->handle == DSM_HANDLE_INVALID)
 	{
@@ -276,26 +274,10 @@ Attach(PipeannShares *s, Allocation *a)
 		Map(a, FileSetOpen(s->files, name, O_RDWR), share->file);
 		return;
 	}
-	a->segment = PipeannAttemptSegment(share->handle, 0, error, sizeof(error));
-	CHECK_FOR_INTERRUPTS();
+	a->segment = dsm_attach(share->handle);
 	if (a->segment == NULL)
-		share->refused = true;
-	else
-		a->at = dsm_segment_address(a->segment);
-}
-
-/* Exchange an allocation. Its slot is overwritten two exchanges later, when all have read it. */
-static void
-Exchange(PipeannTeam *team, PipeannShares *s, Allocation *a, bool work,
-		 bool segment)
-{
-	s->turn = 1 - s->turn;
-	if (PipeannTeamLeads(team))
-		Make(s, a, work, segment);
-	PipeannTeamMeet(team);
-	if (!PipeannTeamLeads(team))
-		Attach(s, a);
-	PipeannTeamMeet(team);
+		elog(ERROR, "could not attach to a dynamic shared memory segment");
+	a->at = dsm_segment_address(a->segment);
 }
 
 /* ---------- the team's callbacks ---------- */
@@ -327,17 +309,13 @@ Share(PipeannTeam *team, Size size, bool work)
 	a->size = Max(size, 1);
 	if (team->members > 1)
 	{
-		Exchange(team, s, a, work, true);
-		if (s->share[s->turn].refused)
-		{
-			if (a->segment != NULL)
-				dsm_detach(a->segment);
-			a->segment = NULL;
-			Exchange(team, s, a, work, false);
-		}
-		/* the mapping belongs to the transaction, so that an error ends it */
-		if (a->segment != NULL)
-			dsm_unpin_mapping(a->segment);
+		/* what the leader says is written over two allocations later, when all have read it */
+		s->turn = 1 - s->turn;
+		if (PipeannTeamLeads(team))
+			Make(s, a, work);
+		PipeannTeamMeet(team);
+		if (!PipeannTeamLeads(team))
+			Attach(s, a);
 	}
 	else if (Fits(s, a->size, work))
 		a->at = PipeannAllocZero(a->size);
@@ -410,52 +388,32 @@ UnshareAll(PipeannTeam *team)
 	s->live = NIL;
 }
 
-/* ---------- logs ---------- */
-
-static void *
+static struct BufFile *
 OpenLog(void)
 {
 	return BufFileCreateTemp(false);
 }
 
 static void
-WriteLog(void *log, const void *data, Size size)
+WriteLog(struct BufFile *log, const void *data, Size size)
 {
 	/* before 16 its parameter is not const */
 	BufFileWrite(log, unconstify(void *, data), size);
 }
 
 static void
-RewindLog(void *log)
+RewindLog(struct BufFile *log)
 {
 	if (BufFileSeek(log, 0, 0, SEEK_SET) != 0)
 		elog(ERROR, "could not rewind a temporary file");
-}
-
-static bool
-ReadLog(void *log, void *data, Size size)
-{
-	Size		got = BufFileRead(log, data, size);
-
-	if (got != 0 && got != size)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read from a temporary file of an index build")));
-	return got != 0;
-}
-
-static void
-CloseLog(void *log)
-{
-	BufFileClose(log);
 }
 
 static const PipeannLogs Logs = {
 	.open = OpenLog,
 	.write = WriteLog,
 	.rewind = RewindLog,
-	.read = ReadLog,
-	.close = CloseLog
+	.read = BufFileRead,
+	.close = BufFileClose
 };
 
 /* Set the callbacks that teams of any size have. */

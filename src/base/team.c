@@ -6,16 +6,6 @@
 
 #include "base/team.h"
 
-/* A team of one, valid until the next call. */
-PipeannTeam *
-PipeannTeamAlone(void)
-{
-	static PipeannTeam alone;
-
-	PipeannTeamOfOne(&alone);
-	return &alone;
-}
-
 /* Begin a step of n items, handed out in runs of this many. All members call. */
 void
 PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run)

@@ -29,16 +29,16 @@ typedef struct PipeannTeamShared
 typedef struct PipeannTeam PipeannTeam;
 
 /*
- * A log is what one member writes to a temporary file, and later reads sequentially.
- * read() returns false at the end, and errors if only a part is left.
+ * A log is what one member writes to a temporary file, and later reads from the
+ * front to the end, where fewer bytes come than were asked for.
  */
 typedef struct PipeannLogs
 {
-	void	   *(*open) (void);
-	void		(*write) (void *log, const void *data, Size size);
-	void		(*rewind) (void *log);
-	bool		(*read) (void *log, void *data, Size size);
-	void		(*close) (void *log);
+	struct BufFile *(*open) (void);
+	void		(*write) (struct BufFile *log, const void *data, Size size);
+	void		(*rewind) (struct BufFile *log);
+	Size		(*read) (struct BufFile *log, void *data, Size size);
+	void		(*close) (struct BufFile *log);
 } PipeannLogs;
 
 typedef void (*PipeannTeamProgress) (uint64 done, uint64 n, void *arg);
@@ -106,7 +106,6 @@ PipeannTeamUnlock(uint8 *lock)
 	__atomic_clear(lock, __ATOMIC_RELEASE);
 }
 
-extern PipeannTeam *PipeannTeamAlone(void);
 extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run);
 extern bool PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to);
 
@@ -186,6 +185,16 @@ PipeannTeamOfOne(PipeannTeam *team)
 	memset(team, 0, sizeof(*team));
 	team->members = 1;
 	team->shared = &team->alone;
+}
+
+/* A team of one, which lasts until it is asked for again. */
+static inline PipeannTeam *
+PipeannTeamAlone(void)
+{
+	static PipeannTeam alone;
+
+	PipeannTeamOfOne(&alone);
+	return &alone;
 }
 
 #endif							/* PIPEANN_TEAM_H */

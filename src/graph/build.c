@@ -416,7 +416,7 @@ typedef struct ShardLogs
 	const PipeannLogs *logs;
 	uint32		n;				/* ranges */
 	uint32		range;			/* nodes of one */
-	void	  **log;			/* [n] */
+	struct BufFile **log;		/* [n] */
 	PipeannOffer *offers;		/* [places] */
 } ShardLogs;
 
@@ -445,7 +445,7 @@ DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
 	{
 		uint32		node = s->members[i];
 		Record		record = {node, PipeannReservoirOffers(&s->near, node, l->offers)};
-		void	   *log = l->log[node / l->range];
+		struct BufFile *log = l->log[node / l->range];
 
 		if (record.n != 0)
 		{
@@ -498,7 +498,7 @@ BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 	s.near.slot = s.slot;
 	l.range = s.most;
 	l.n = (f->n + l.range - 1) / l.range;
-	l.log = PipeannArray(void *, l.n);
+	l.log = PipeannArray(struct BufFile *, l.n);
 	for (uint32 i = 0; i < l.n; i++)
 		l.log[i] = l.logs->open();
 	l.offers = PipeannArray(PipeannOffer, places);
@@ -521,14 +521,14 @@ BuildInShards(PipeannTeam *team, const PipeannVectors *v, PipeannFixed *f,
 	{
 		uint32		first = range * l.range;
 		uint32		end = Min(first + l.range, g->n);
-		void	   *log = l.log[range];
+		struct BufFile *log = l.log[range];
 		Record		record;
 
 		s.near.first = first;
 		PipeannReservoirsEmpty(team, &s.near);
 		l.logs->rewind(log);
-		while (l.logs->read(log, &record, sizeof(record)) &&
-			   l.logs->read(log, l.offers, record.n * sizeof(PipeannOffer)))
+		while (l.logs->read(log, &record, sizeof(record)) == sizeof(record) &&
+			   l.logs->read(log, l.offers, record.n * sizeof(PipeannOffer)) > 0)
 		{
 			CHECK_FOR_INTERRUPTS();
 			PipeannReservoirOffer(&s.near, record.node, l.offers, record.n);

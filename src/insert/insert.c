@@ -729,7 +729,7 @@ LinkNode(LinkSet *set, const PipeannSlot *slot)
 	PipeannListChange *edges = palloc(degree * sizeof(PipeannListChange));
 	int			n = 0;
 
-	PipeannIdSetInit(&set->numbers, FIRST_NUMBERS, true);
+	PipeannIdSetReset(&set->numbers, FIRST_NUMBERS, true);
 	for (int i = 0; i < set->n; i++)
 		PipeannIdSetPut(&set->numbers, set->ids[i], i);
 	if (degree == 0)

@@ -9,7 +9,6 @@
 #define PIPEANN_SCAN_H
 
 #include "access/skey.h"
-#include "base/parts.h"
 #include "datatype/timestamp.h"
 #include "index/index.h"
 #include "nodes/execnodes.h"

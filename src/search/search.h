@@ -10,7 +10,6 @@
 #define PIPEANN_SEARCH_H
 
 #include "base/base.h"
-#include "base/parts.h"
 
 #include "pq/codes.h"
 #include "storage/slot.h"
@@ -66,6 +65,30 @@ typedef bool (*PipeannMatches) (uint32 id, const PipeannSlot *slot, void *arg);
 
 /* Asks the server that has a part in memory to go on; false if the run ends instead. */
 typedef bool (*PipeannPassOn) (PipeannSearch *search, uint32 part, void *arg);
+
+#define PIPEANN_MOST_PARTS 100
+
+/* The parts of an index that servers divide among them: ranges of graph pages, equally long. */
+typedef struct PipeannParts
+{
+	uint32		n;				/* 0: the index has none */
+	uint32		pages;			/* graph pages in all */
+} PipeannParts;
+
+/* The part of a graph page, from 0; of one that has come since, the last. */
+static inline uint32
+PipeannPartOfPage(const PipeannParts *parts, uint32 page)
+{
+	return page >= parts->pages ? parts->n - 1 :
+		(uint32) ((uint64) page * parts->n / parts->pages);
+}
+
+/* Whether a page is of a part, as all are where there are none. */
+static inline bool
+PipeannPartHasPage(const PipeannParts *parts, uint32 part, uint32 page)
+{
+	return parts->n == 0 || PipeannPartOfPage(parts, page) == part;
+}
 
 typedef struct PipeannSearchParams
 {

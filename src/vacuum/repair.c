@@ -692,7 +692,7 @@ PipeannVacuumRepairGraph(PipeannVacuum *v)
 	PipeannVacuumInitSet(v, &v->orphaned);
 	v->in_degrees = PipeannAllocZero(v->ids / 2 + 1);
 	/* note the positions in the entry graph of dead nodes there */
-	PipeannIdSetInit(&r->positions, 64, true);
+	PipeannIdSetReset(&r->positions, 64, true);
 	for (uint32 i = 0; i < codes->entry_count; i++)
 		if (codes->entry_ids[i] < v->ids &&
 			PipeannBitsHas(&v->dead, codes->entry_ids[i]))

@@ -11,11 +11,11 @@ IdSetIsASet(void)
 {
 	uint64		random = 5;
 	static bool member[1 << 16];
-	PipeannIdSet set;
+	PipeannIdSet set = {0};
 	uint32		used = 0;
 
 	memset(member, 0, sizeof(member));
-	PipeannIdSetInit(&set, 16, false);
+	PipeannIdSetReset(&set, 16, false);
 	for (int i = 0; i < 100000; i++)
 	{
 		uint32		key = UnitRandom(&random) % (1 << 16);
@@ -38,9 +38,9 @@ IdSetIsASet(void)
 static void
 IdSetTakesAnyKeys(void)
 {
-	PipeannIdSet set;
+	PipeannIdSet set = {0};
 
-	PipeannIdSetInit(&set, 16, false);
+	PipeannIdSetReset(&set, 16, false);
 	for (uint32 i = 0; i < 5000; i++)
 	{
 		CHECK(PipeannIdSetAdd(&set, i));
@@ -62,10 +62,10 @@ IdSetHoldsValues(void)
 	uint64		random = 6;
 	static uint32 value[10000];
 	static bool known[10000];
-	PipeannIdSet set;
+	PipeannIdSet set = {0};
 
 	memset(known, 0, sizeof(known));
-	PipeannIdSetInit(&set, 32, true);
+	PipeannIdSetReset(&set, 32, true);
 	for (int i = 0; i < 50000; i++)
 	{
 		uint32		key = UnitRandom(&random) % 10000;
@@ -103,9 +103,9 @@ IdSetFindsKeysSoon(void)
 		for (uint32 step = 1; step <= UINT32_MAX / n; step *= 2)
 			for (uint32 factor = 1; factor <= 5; factor += 2)
 			{
-				PipeannIdSet set;
+				PipeannIdSet set = {0};
 
-				PipeannIdSetInit(&set, 16, false);
+				PipeannIdSetReset(&set, 16, false);
 				for (uint32 i = 0; i < n; i++)
 					PipeannIdSetAdd(&set, i * step * factor);
 				if (!CHECK(MeanDistance(&set) < 16))
