@@ -123,7 +123,7 @@ CollapseHuge(char *address, Size size)
 /* A segment's free page manager is in its first pages. */
 #define HEADER_PAGES PipeannArenaPages(sizeof(FreePageManager))
 
-int			pipeann_shared_memory = 128;
+int			pipeann_shared_memory;
 char		pipeann_arena_error[256] = "";
 
 /* A segment's mapping in this backend. */

@@ -756,6 +756,7 @@ PipeannCacheInit(void)
 							"What does not fit is read from the indexes' pages. "
 							"Reserved at server start when pipeann is in shared_preload_libraries.",
 							&pipeann_shared_memory,
+							/* an eighth of shared_buffers */
 							Max(128, NBuffers / (8 * 1024 * 1024 / BLCKSZ)), 0, MAX_KILOBYTES,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, AssignSharedMemory, NULL);
 	/* for relations that are changed or dropped */
