@@ -71,6 +71,7 @@ typedef struct ItemPointerData
 #define PG_UINT32_MAX UINT32_MAX
 #define pg_attribute_unused() __attribute__((unused))
 #define pg_noinline __attribute__((noinline))
+#define CppConcat(x, y) x##y
 #define likely(x) __builtin_expect((x) != 0, 1)
 #define unlikely(x) __builtin_expect((x) != 0, 0)
 

@@ -243,24 +243,47 @@ sub test_little
 
 test_little(@$_) for [ 1, 1 ], [ 1, 0 ], [ 0, 1 ], [ 0, 0 ];
 
-# Room for one index only: they take turns.
+# Room for one index only: those of two databases take turns, and so do those of many partitions.
 {
-	my $node = start_node('turns', conf => 'pipeann.shared_memory = 1MB');
+	my $node = start_node('turns', conf => "pipeann.shared_memory = 1MB\nshared_buffers = 1200MB");
+	my $options = 'USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 32, pq_bytes = 40)';
 
-	$node->safe_psql('postgres', 'CREATE INDEX more_v ON source USING pipeann (v vector_l2_ops) WITH (pq_bytes = 40)');
-	my @sessions = map { session($node, settings => $exact) } 1 .. 2;
-	for my $turn (1 .. 4)
+	# the default follows shared_buffers
+	is($node->safe_psql('postgres', q{SELECT boot_val || unit FROM pg_settings WHERE name = 'pipeann.shared_memory'}), '150MB', 'an eighth of shared_buffers');
+	$node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE postgres');
+	$node->safe_psql('other', "DROP INDEX items_v; CREATE INDEX more_v ON source $options");
+	my @sessions = (session($node, settings => $exact), session($node, settings => $exact, database => 'other'));
+	for my $turn (1 .. 3)
 	{
-		all_right("turn $turn", @sessions);
-		cmp_ok(recall($sessions[ $turn % 2 ], 'source', \@queries, 10), '>=', 0.99, "turn $turn: the other index");
+		all_right("turn $turn", $sessions[0]);
+		cmp_ok(recall($sessions[1], 'source', \@queries, 10), '>=', 0.99, "turn $turn: the other database");
 	}
 	# one is in use, by a cursor, while the other is needed
 	$sessions[0]->rows("BEGIN; DECLARE c CURSOR FOR SELECT id, v <-> '$queries[1]' FROM items ORDER BY v <-> '$queries[1]'");
 	my @got = $sessions[0]->rows('FETCH 3 FROM c');
 	cmp_ok(recall($sessions[1], 'source', \@queries, 10), '>=', 0.99, 'needed while the other is in use');
 	push @got, $sessions[0]->rows('FETCH 7 FROM c');
-	$sessions[0]->rows('COMMIT');
-	ok(same_answer(\@got, [ exact_answer($sessions[1], 'items', $queries[1], 10) ]), 'in use while the other is needed');
+	ok(same_answer(\@got, [ exact_answer($sessions[0], 'items', $queries[1], 10) ]), 'in use while the other is needed');
+	$sessions[0]->rows('COMMIT; SET client_min_messages = error; CREATE TABLE parts (id int, v vector(49)) PARTITION BY RANGE (id)');
+
+	# 16 partitions, whose codes and roots take some 10 MB
+	my @parts = map { 'part' . $_ } 0 .. 15;
+	$sessions[0]->rows("CREATE TABLE $_ PARTITION OF parts FOR VALUES FROM (" . 10000 * s/part//r . ') TO (' . 10000 * (1 + s/part//r) . ')') for @parts;
+	$sessions[0]->rows('INSERT INTO parts SELECT p * 10000 + id % 10000, v FROM source, generate_series(0, 15) p WHERE (id + p * 300) % 10000 < 4200');
+	$sessions[0]->rows("CREATE INDEX ON parts $options");
+	my $all_parts = sub { return ok(same_answer([ answer($sessions[0], 'parts', $_[0], 10) ], [ exact_answer($sessions[0], 'parts', $_[0], 10) ]), 'all partitions in one query'); };
+	$all_parts->($_) for @queries[ 0, 1 ];
+	my $too_many = 0;
+	for my $part (@parts, @parts)
+	{
+		my @near = answer($sessions[0], $part, $queries[2], 10);
+		my $reads = $sessions[0]->row('SELECT code_page_reads FROM pipeann_last_search()');
+
+		$too_many++ if $reads > 1 + info($sessions[0], "${part}_v_idx", 'codes_bytes') / 8000;
+		push @got, $part unless same_answer(\@near, [ exact_answer($sessions[0], $part, $queries[2], 10) ]);
+	}
+	is("@got[ 10 .. $#got ]", '', 'partitions in turns: the right answers');
+	is($too_many, 0, 'partitions in turns: no search reads a code page twice');
 	$_->close for @sessions;
 	is(scalar crash_lines($node), 0, 'no process crashed');
 	$node->stop;

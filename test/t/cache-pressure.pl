@@ -1,6 +1,7 @@
 # Codes under pressure: memory that is made larger and smaller while sessions search and
 # write, on a primary that did not preload the library and on its replica. No statement fails,
 # conditions give each row that there is, nothing crashes, and memory that is given back goes.
+# Backends are killed, and the replica is promoted, in the middle of it.
 
 use strict;
 use warnings;
@@ -12,7 +13,7 @@ use Test::More;
 need_images();
 random_seed();
 
-my $SECONDS = 20;
+my $SECONDS = 10;
 my $vectors = images(10000, 7);
 my $primary = make_node('primary', preload => 0, init => { allows_streaming => 1 },
 	conf => "dynamic_shared_memory_type = mmap\npipeann.shared_memory = 2MB\nshared_buffers = 32MB\nfsync = off");
@@ -47,6 +48,22 @@ sub give_memory
 sub new_session { my ($node) = @_; return session($node, settings => "$Pipeann::BY_INDEX; SET client_min_messages = error; SET pipeann.ef_search = 100"); }
 
 sub search { my ($table) = @_; return "SELECT id, v <-> '$vectors->[rand @$vectors]' FROM $table ORDER BY 2 LIMIT 20"; }
+
+# Both indexes have each row, and rows can be written.
+sub sound
+{
+	my ($node, $what) = @_;
+	my $session = new_session($node);
+
+	for my $table (@tables)
+	{
+		$session->rows("INSERT INTO $table SELECT nextval('${table}_ids'), v FROM source WHERE id < 20");
+		ok($session->row("SELECT pipeann_check('${table}_v', true)") > 0, "$what: ${table}_v is sound");
+		cmp_ok(recall($session, $table, [ @$vectors[ 5, 500, 5000 ] ], 10), '>=', 0.9, "$what: neighbours in $table");
+	}
+	$session->close;
+	return;
+}
 
 # ---------- segments go when their memory is given back ----------
 
@@ -99,11 +116,37 @@ for (my $round = 0; time < $end; $round++)
 }
 is("@wrong", '', 'no statement fails');
 is("@incomplete", '', 'conditions give each row that there is');
-for my $table (@tables)
-{
-	ok($sessions[0]->row("SELECT pipeann_check('${table}_v')") > 0, "$table: the index is sound");
-	cmp_ok(recall($sessions[0], $table, [ @$vectors[ 5, 500, 5000 ] ], 10), '>=', 0.9, "$table: neighbours");
-}
+sound($primary, 'after that');
 is(scalar crash_lines($_), 0, 'no process crashed') for $primary, $replica;
-$_->close for @sessions, @readers;
+$_->close for @sessions;
+
+# ---------- the replica is promoted, while it is searched ----------
+
+my $many = join '; ', map { search($tables[ rand 2 ]) } 1 .. 100;
+give_memory($replica, 1);
+$_->send($many) for @readers[ 0 .. 2 ];
+$replica->promote;
+give_memory($replica, 2);
+is(join('', map { $_->receive->{error} // '' } @readers[ 0 .. 2 ]), '', 'promoted: no statement fails');
+sound($replica, 'promoted');
+$_->close for @readers;
+$replica->stop;
+
+# ---------- backends are killed, and the server starts again ----------
+
+$primary->append_conf('postgresql.conf', 'restart_after_crash = on');
+for my $megabytes (1, 64, 0)
+{
+	give_memory($primary, $megabytes);
+	my @at_work = map { new_session($primary) } 1 .. 3;
+	my $pid = $at_work[ $megabytes % 3 ]->backend;
+	$at_work[0]->send("INSERT INTO many SELECT nextval('many_ids'), v FROM source WHERE id <= 300");
+	$_->send($many) for @at_work[ 1, 2 ];
+	select undef, undef, undef, 0.2;
+	kill 'KILL', $pid;
+	$_->receive, $_->close for @at_work;
+	wait_until('the server to be back', sub { return $primary->psql('postgres', 'SELECT 1') == 0; }, 60);
+	cmp_ok(scalar(segment_files($primary)), '<=', $before, "killed, $megabytes MB: no segment is left");
+	sound($primary, "killed, $megabytes MB");
+}
 done_testing();

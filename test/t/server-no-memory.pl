@@ -182,6 +182,18 @@ sub no_segments
 
 	no_segments($node, 'append', 'pg_dynshmem', $_) for qw(ENOSPC EIO);
 
+	# full while a cache grows: what has no room is read from pages
+	my $growing = open_session($node);
+	create_items($node, 'wide', images(10000, 14), index => 'USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40, pq_bytes = 250)');
+	answer($growing, 'items', $queries[0], 5);
+	$faults->set([ 'append', 'pg_dynshmem', 'ENOSPC', 0, -1, $growing->backend ]);
+	cmp_ok(recall($growing, 'wide', [ @{ images(5, 14) } ], 10), '==', 1, 'full while a cache grows: the right answers');
+	cmp_ok(($faults->clear)[0], '>', 0, 'full while a cache grows: memory was asked for');
+	my %has = map { $_ => info($growing, 'wide_v', $_) } qw(memory_place codes_in_memory codes_bytes);
+	is($has{memory_place}, 'dynamic', 'full while a cache grows: it has what there was');
+	cmp_ok($has{codes_in_memory}, '<', $has{codes_bytes}, 'full while a cache grows: the rest of its codes is on pages');
+	$growing->close;
+
 	# what comes and goes many times does not stay
 	my $session = open_session($node);
 	my $other = open_session($node);
