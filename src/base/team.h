@@ -187,7 +187,7 @@ PipeannTeamOfOne(PipeannTeam *team)
 	team->shared = &team->alone;
 }
 
-/* A team of one, which lasts until it is asked for again. */
+/* A team of one, valid until the next call. */
 static inline PipeannTeam *
 PipeannTeamAlone(void)
 {

@@ -63,9 +63,9 @@ AdviseHuge(void *address, Size size)
  * At server start: map the arena, which begins at a multiple of HUGE_PAGE, so that it can be in
  * huge pages.
  *
- * Memory in huge pages that were reserved stays where it is: one knows it by its
- * refusal to be cold. After a crash the server unmaps its shared memory, and what
- * has taken a place in it.
+ * Memory in reserved huge pages stays as it is: it is recognised by refusing
+ * MADV_COLD. After a crash the server unmaps its shared memory, with our
+ * mapping in it.
  */
 static void
 MapHuge(char *first, Size size)

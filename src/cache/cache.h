@@ -62,7 +62,7 @@ PipeannCacheRelease(PipeannCache *cache)
 	MemoryContextDelete(cache->context);
 }
 
-/* When there was no memory for a cache, or for a map of rows, it is tried again later (ms). */
+/* Pause (ms) after which a backend tries again to get memory for a cache or a map of rows. */
 #define PIPEANN_RETRY_MS 60000
 
 static inline bool

@@ -75,7 +75,7 @@ typedef struct PipeannParts
 	uint32		pages;			/* graph pages in all */
 } PipeannParts;
 
-/* The part of a graph page, from 0; of one that has come since, the last. */
+/* The part of a graph page, from 0; pages added since belong to the last. */
 static inline uint32
 PipeannPartOfPage(const PipeannParts *parts, uint32 page)
 {
@@ -83,7 +83,7 @@ PipeannPartOfPage(const PipeannParts *parts, uint32 page)
 		(uint32) ((uint64) page * parts->n / parts->pages);
 }
 
-/* Whether a page is of a part, as all are where there are none. */
+/* Whether a page is in a part; without parts all are. */
 static inline bool
 PipeannPartHasPage(const PipeannParts *parts, uint32 part, uint32 page)
 {
