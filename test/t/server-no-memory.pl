@@ -182,18 +182,6 @@ sub no_segments
 
 	no_segments($node, 'append', 'pg_dynshmem', $_) for qw(ENOSPC EIO);
 
-	# full while a cache grows: what has no room is read from pages
-	my $growing = open_session($node);
-	create_items($node, 'wide', images(10000, 14), index => 'USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40, pq_bytes = 250)');
-	answer($growing, 'items', $queries[0], 5);
-	$faults->set([ 'append', 'pg_dynshmem', 'ENOSPC', 0, -1, $growing->backend ]);
-	cmp_ok(recall($growing, 'wide', [ @{ images(5, 14) } ], 10), '==', 1, 'full while a cache grows: the right answers');
-	cmp_ok(($faults->clear)[0], '>', 0, 'full while a cache grows: memory was asked for');
-	my %has = map { $_ => info($growing, 'wide_v', $_) } qw(memory_place codes_in_memory codes_bytes);
-	is($has{memory_place}, 'dynamic', 'full while a cache grows: it has what there was');
-	cmp_ok($has{codes_in_memory}, '<', $has{codes_bytes}, 'full while a cache grows: the rest of its codes is on pages');
-	$growing->close;
-
 	# what comes and goes many times does not stay
 	my $session = open_session($node);
 	my $other = open_session($node);
@@ -212,6 +200,25 @@ sub no_segments
 	cmp_ok(scalar(my @left = segment_files($node)), '<=', $count, 'segments that come and go: no files are left');
 	$_->close for $other;
 	finish('segments in files', $node, $session);
+}
+
+# Full while a cache grows: what has no room is read from pages, until there is.
+{
+	my $node = start_node('full', preload => 0, conf => "dynamic_shared_memory_type = mmap\npipeann.shared_memory = 2MB\n");
+	my $asked = images(5, 14);
+	my $kept = sub { return info($_[0], 'wide_v', 'codes_in_memory') == info($_[0], 'wide_v', 'codes_bytes') };
+
+	create_items($node, 'wide', images(9000, 14), index => 'USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40, pq_bytes = 196)');
+	my $session = open_session($node);
+	cmp_ok(recall($session, 'wide', $asked, 10), '==', 1, 'before a cache grows: the right answers');
+	$faults->set([ 'append', 'pg_dynshmem', 'ENOSPC', 0, -1, $session->backend ]);
+	$session->rows($_) for q{ALTER SYSTEM SET pipeann.shared_memory = '64MB'}, 'SELECT pg_reload_conf()';
+	wait_until('64 MB', sub { $session->row('SHOW pipeann.shared_memory') eq '64MB' });
+	cmp_ok(recall($session, 'wide', $asked, 10), '==', 1, 'full while a cache grows: the right answers');
+	cmp_ok(($faults->clear)[0], '>', 0, 'full while a cache grows: memory was asked for');
+	is(info($session, 'wide_v', 'memory_place') . !$kept->($session), 'dynamic1', 'full while a cache grows: it has what there was');
+	wait_until('all codes', sub { $session->rows(q{SELECT pipeann_prewarm('wide_v')}); return $kept->($session) });
+	finish('full while a cache grows', $node, $session);
 }
 
 {
