@@ -230,14 +230,16 @@ sub meet
 		$session->{backend} = $session->backend;
 		$session->send($others{$other}->($table, $source));
 		await_end($control, $session, $worker);
-		push @problems, 'a lock of the cache is held at the point'
-		  if !$worker->ready(0) && $control->row("SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{backend}") eq 'pipeann';
-		if ($came && !$worker->ready(0) && !@problems)
+		my $reader = session($node);
+		$reader->{backend} = $reader->backend;
+		if ($came && !$worker->ready(0))
 		{
-			# a third one sees what is committed
-			my $reader = session($node);
-			push @problems, equal_rows($reader, $table, 1 + int rand 4000), equal_rows($reader, $table, 9999);
-			$reader->close;
+			# a third one sees what is committed, and waits for no lock of the cache
+			$reader->send(search($table, 1 + int rand 4000, 20));
+			await_end($control, $reader, $worker);
+			my $waits = $reader->ready(0) ? '' : $control->row("SELECT wait_event FROM pg_stat_activity WHERE pid = $reader->{backend}") // '';
+			push @problems, 'a search waits for the cache' if $waits eq 'pipeann';
+			$reader->receive, push @problems, equal_rows($reader, $table, 1 + int rand 4000), equal_rows($reader, $table, 9999) if $waits ne 'pipeann';
 		}
 		release($control);
 		for ($worker, $session)
@@ -246,7 +248,7 @@ sub meet
 			push @problems, "$answer->{state} $answer->{error}" if defined $answer->{error};
 			$_->close;
 		}
-		$control->close;
+		$_->close for $reader, $control;
 	}
 	my $reader = session($node);
 	push @problems, problems($table), equal_rows($reader, $table, $source), equal_rows($reader, $table, 9999);
