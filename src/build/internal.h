@@ -46,7 +46,7 @@ typedef struct PipeannLong
 typedef struct PipeannNodes
 {
 	PipeannVectors vectors;		/* by number */
-	PipeannVectors near;		/* the same or reduced: a graph is built by these */
+	PipeannVectors near;		/* the same, or reduced: the graph is built from these */
 	PipeannRounding *roundings; /* [n] if the storage rounds, else NULL */
 	PipeannLong longer;
 	ItemPointerData *tids;		/* [n] the first row of each */
@@ -136,7 +136,7 @@ struct PipeannRowSource
 typedef struct PipeannRows
 {
 	PipeannVectors vectors;		/* of all rows, in the storage chosen */
-	PipeannVectors near;		/* the same or reduced: a graph is built by these */
+	PipeannVectors near;		/* the same, or reduced: the graph is built from these */
 	PipeannRounding *roundings; /* [n] if the storage rounds or cuts, else NULL */
 	PipeannLong longer;
 	pg_atomic_uint64 *long_bytes;	/* of the long ones, so far */

@@ -131,7 +131,7 @@ BitSum(const void *a, const void *b, int dim, Term term)
 }
 #endif
 
-/* Jaccard distance, by how many ones only one of two vectors has, and how many both have. */
+/* Jaccard distance, from how many ones only one of two vectors has, and how many both have. */
 ALWAYS_INLINE float
 Jaccard(float different, float common)
 {

@@ -11,8 +11,8 @@
 #include "search/search.h"
 
 /*
- * The candidate pool: the L nearest candidates in order, an overflow area after them, and what
- * fell out of both, kept so that a search can go on; and when no more are wanted.
+ * The candidate pool: the L nearest candidates in order, an overflow area after them,
+ * and those dropped from both, kept so that a search can go on; and early termination.
  */
 
 #define PIPEANN_NO_PAGE PG_UINT32_MAX
@@ -534,7 +534,7 @@ PipeannSlotDistance(const PipeannSearch *search, const PipeannSlot *slot)
 								PipeannSlotVector(l, slot), l->storage, slot->aux);
 }
 
-/* What is wanted of a node's page if it is resident. */
+/* Which slot of a node's page is wanted if it is resident, or all. */
 static inline int
 PipeannWantedSlot(const PipeannSearch *search, uint32 id)
 {
