@@ -170,38 +170,45 @@ DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
 		_mm512_storeu_si512(out + r * PIPEANN_TILE_COLUMNS, sum[r]);
 }
 
-/* Two vectors' bits of 64 bytes, of which the mask leaves out some. */
+/* Adds the ones of a register to the sums of as many. */
 INLINE __m512i
-CountBits(const char *a, const char *b, __mmask64 mask, Term term)
+AddBits(__m512i sum, __m512i x, __m512i y, Term term)
 {
-	__m512i		x = _mm512_maskz_loadu_epi8(mask, a);
-	__m512i		y = _mm512_maskz_loadu_epi8(mask, b);
-
-	return _mm512_popcnt_epi64(term == PRODUCTS ? _mm512_and_si512(x, y) :
-							   _mm512_xor_si512(x, y));
+	x = term == PRODUCTS ? _mm512_and_si512(x, y) : _mm512_xor_si512(x, y);
+	return _mm512_add_epi64(sum, _mm512_popcnt_epi64(x));
 }
 
-/* This takes half of the time of counting one after the other for 1,024 bits, a third for more. */
-INLINE float
-BitSum(const void *a, const void *b, int dim, Term term)
+/* Half of the time of one count after the other with 1,024 bits, a third with more. */
+INLINE void
+BitSums(const void *a, const uint8 *const *b, int n, int bytes, Term term,
+		float *out)
 {
-	int			bytes = (dim + 7) / 8;
-	__m512i		sum = _mm512_setzero_si512();
+	const char *x = a;
+	__m512i		sum[BITS_AT_ONCE];
 	int			i = 0;
 
+	UNROLL(4)
+	for (int k = 0; k < n; k++)
+		sum[k] = _mm512_setzero_si512();
 	for (; i + 64 <= bytes; i += 64)
-		sum = _mm512_add_epi64(sum, CountBits((const char *) a + i,
-											  (const char *) b + i,
-											  ~(__mmask64) 0, term));
+	{
+		UNROLL(4)
+		for (int k = 0; k < n; k++)
+			sum[k] = AddBits(sum[k], LoadBytes(x, i), LoadBytes(b[k], i), term);
+	}
 	if (i < bytes)
-		sum = _mm512_add_epi64(sum, CountBits((const char *) a + i,
-											  (const char *) b + i,
-											  ((__mmask64) 1 << (bytes - i)) - 1,
-											  term));
-	return (float) SumInts(sum);
+	{
+		UNROLL(4)
+		for (int k = 0; k < n; k++)
+			sum[k] = AddBits(sum[k], LoadBytesTail(x, i, bytes),
+							 LoadBytesTail(b[k], i, bytes), term);
+	}
+	UNROLL(4)
+	for (int k = 0; k < n; k++)
+		out[k] = (float) SumInts(sum[k]);
 }
 
-#define OWN_BIT_SUM
+#define OWN_BIT_SUMS
 
 /*
  * Not compiled for AVX-512: GCC would use wide instructions for this loop,

@@ -32,6 +32,9 @@ typedef enum Term
 	DIFFERENCES					/* absolute differences */
 } Term;
 
+/* Strings of bits that a kernel compares with one at once. */
+#define BITS_AT_ONCE 4
+
 /* IEEE 754 binary16, for single elements. */
 static inline float
 HalfToFloat(uint16 h)

@@ -79,9 +79,15 @@ PipeannVectorToFloat(const void *src, PipeannStorage storage, int dim,
 static void
 PackBits(const float *x, int dim, uint8 *bits)
 {
-	memset(bits, 0, PipeannVectorBytes(PIPEANN_BITS, dim));
-	for (int i = 0; i < dim; i++)
-		bits[i / 8] |= (uint8) ((x[i] != 0) << (7 - i % 8));
+	for (int i = 0; i < dim; i += 8)
+	{
+		int			n = Min(8, dim - i);
+		int			byte = 0;
+
+		for (int k = 0; k < n; k++)
+			byte = 2 * byte + (int) x[i + k];
+		bits[i / 8] = (uint8) (byte << (8 - n));
+	}
 }
 
 void

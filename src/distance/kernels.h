@@ -89,45 +89,43 @@ SQ_KERNELS(14)
 #define BITS_AHEAD 16
 
 /* A population count is an instruction of every target; a set may count more at once. */
-#ifndef OWN_BIT_SUM
-/* The last n < 8 bytes of a vector. */
+#ifndef OWN_BIT_SUMS
+/* 8 bytes of a vector, or those that are left. */
 ALWAYS_INLINE uint64
-LastBits(const uint8 *p, Size n)
+LoadBits(const uint8 *p, int left)
 {
 	uint64		word = 0;
 
-	for (Size i = 0; i < n; i++)
-		word = word << 8 | p[i];
+	if (left >= (int) sizeof(word))
+		memcpy(&word, p, sizeof(word));
+	else
+		for (int i = 0; i < left; i++)
+			word = word << 8 | p[i];
 	return word;
 }
 
-/* Ones where two vectors differ, or for PRODUCTS that they have in common. */
-ALWAYS_INLINE float
-BitSum(const void *a, const void *b, int dim, Term term)
+/* Ones where a differs from each of b[n], or for PRODUCTS that it has in common with it. */
+ALWAYS_INLINE void
+BitSums(const void *a, const uint8 *const *b, int n, int bytes, Term term,
+		float *out)
 {
 	const uint8 *x = a;
-	const uint8 *y = b;
-	Size		bytes = PipeannVectorBytes(PIPEANN_BITS, dim);
-	Size		i = 0;
-	int			sum = 0;
+	int			sum[BITS_AT_ONCE] = {0};
 
-	for (; i + sizeof(uint64) <= bytes; i += sizeof(uint64))
+	for (int i = 0; i < bytes; i += sizeof(uint64))
 	{
-		uint64		v;
-		uint64		w;
+		uint64		v = LoadBits(x + i, bytes - i);
 
-		memcpy(&v, x + i, sizeof(v));
-		memcpy(&w, y + i, sizeof(w));
-		sum += __builtin_popcountll(term == PRODUCTS ? v & w : v ^ w);
-	}
-	if (i < bytes)
-	{
-		uint64		v = LastBits(x + i, bytes - i);
-		uint64		w = LastBits(y + i, bytes - i);
+		UNROLL(4)
+		for (int k = 0; k < n; k++)
+		{
+			uint64		w = LoadBits(b[k] + i, bytes - i);
 
-		sum += __builtin_popcountll(term == PRODUCTS ? v & w : v ^ w);
+			sum[k] += __builtin_popcountll(term == PRODUCTS ? v & w : v ^ w);
+		}
 	}
-	return (float) sum;
+	for (int k = 0; k < n; k++)
+		out[k] = (float) sum[k];
 }
 #endif
 
@@ -138,29 +136,50 @@ Jaccard(float different, float common)
 	return common > 0 ? different / (different + common) : 1;
 }
 
-KERNEL static float
-BitsDifferent(const void *a, const void *b, int dim)
+/* The distances of n strings from a; n and jaccard are constants where this is inlined. */
+KERNEL static inline __attribute__((always_inline)) void
+BitDistances(const void *a, const uint8 *const *b, int n, int bytes, bool jaccard,
+			 float *out)
 {
-	return BitSum(a, b, dim, SQUARES);
+	float		common[BITS_AT_ONCE];
+
+	BitSums(a, b, n, bytes, SQUARES, out);
+	if (!jaccard)
+		return;
+	BitSums(a, b, n, bytes, PRODUCTS, common);
+	for (int k = 0; k < n; k++)
+		out[k] = Jaccard(out[k], common[k]);
 }
 
-KERNEL static float
-BitsJaccard(const void *a, const void *b, int dim)
-{
-	return Jaccard(BitSum(a, b, dim, SQUARES), BitSum(a, b, dim, PRODUCTS));
+#define BIT_PAIR_KERNEL(name, jaccard) \
+KERNEL static float \
+name(const void *a, const void *b, int dim) \
+{ \
+	const uint8 *one = b; \
+	float		distance; \
+	\
+	BitDistances(a, &one, 1, (dim + 7) / 8, jaccard, &distance); \
+	return distance; \
 }
+
+BIT_PAIR_KERNEL(BitsDifferent, false)
+BIT_PAIR_KERNEL(BitsJaccard, true)
 
 KERNEL static void
 BitsToFloat(const void *src, int dim, float *dst)
 {
 	const uint8 *bytes = src;
-	int			i = 0;
+	int			whole = dim / 8;
 
-	for (; i + 8 <= dim; i += 8)
+	for (int i = 0; i < whole; i++)
+	{
+		int			byte = bytes[i];
+
 		for (int k = 0; k < 8; k++)
-			dst[i + k] = (float) (bytes[i / 8] >> (7 - k) & 1);
-	for (; i < dim; i++)
-		dst[i] = (float) (bytes[i / 8] >> (7 - i % 8) & 1);
+			dst[8 * i + k] = byte & 128 >> k ? 1 : 0;
+	}
+	for (int i = 8 * whole; i < dim; i++)
+		dst[i] = bytes[whole] & 128 >> i % 8 ? 1 : 0;
 }
 
 KERNEL static void
@@ -212,15 +231,17 @@ KERNEL static inline __attribute__((always_inline)) void
 BitScanBody(const void *query, int bytes, const uint8 *const *codes, int n,
 			bool jaccard, float *out)
 {
-	for (int i = 0; i < n; i++)
+	int			i = 0;
+
+	for (; i + BITS_AT_ONCE <= n; i += BITS_AT_ONCE)
 	{
-		if (i + BITS_AHEAD < n)
+		for (int k = i + BITS_AHEAD; k < Min(n, i + BITS_AHEAD + BITS_AT_ONCE); k++)
 			for (int at = 0; at < bytes; at += PIPEANN_CACHE_LINE)
-				__builtin_prefetch(codes[i + BITS_AHEAD] + at);
-		out[i] = BitSum(query, codes[i], 8 * bytes, SQUARES);
-		if (jaccard)
-			out[i] = Jaccard(out[i], BitSum(query, codes[i], 8 * bytes, PRODUCTS));
+				__builtin_prefetch(codes[k] + at);
+		BitDistances(query, codes + i, BITS_AT_ONCE, bytes, jaccard, out + i);
 	}
+	for (; i < n; i++)
+		BitDistances(query, codes + i, 1, bytes, jaccard, out + i);
 }
 
 KERNEL static void

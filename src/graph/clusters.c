@@ -149,6 +149,23 @@ SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
 	pfree(x);
 }
 
+/* Distances of bits from random strings are projections to axes with elements of 1 and -1. */
+static void
+MakeStrings(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
+{
+	Size		bytes = PipeannVectorBytes(v->storage, v->dim);
+	uint8	   *strings = PipeannAlloc(mul_size(bytes, PIPEANN_SKETCH + 1));
+
+	s->planes = (int16 *) strings;
+	for (int i = 0; i <= PIPEANN_SKETCH; i++)
+		s->strings[i] = strings + i * bytes;
+	for (Size i = 0; i < bytes * PIPEANN_SKETCH; i++)
+		strings[i] = (uint8) (PipeannRandomNext(&seed) >> 32);
+	for (int d = 0; d < v->dim; d++)
+		s->offset[d] = s->offset[d] > 0.5f;
+	PipeannVectorFromFloat(s->offset, PIPEANN_BITS, v->dim, strings + PIPEANN_SKETCH * bytes);
+}
+
 void
 PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
 {
@@ -156,16 +173,22 @@ PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed
 	s->fixed_dim = (s->dim + 1) / 2 * 2;
 	s->offset = PipeannArray(float, s->dim);
 	s->pair = NULL;
+	s->bits = v->storage == PIPEANN_BITS;
 	SetOffsetAndScale(s, v);
-	/* the sum of four uniform numbers is close enough to normally distributed */
-	s->planes = PipeannArray(int16, mul_size(s->fixed_dim, PIPEANN_SKETCH));
-	for (int i = 0; i < s->fixed_dim * PIPEANN_SKETCH; i++)
+	if (s->bits)
+		MakeStrings(s, v, seed);
+	else
 	{
-		int			sum = 0;
+		/* the sum of four uniform numbers is close enough to normally distributed */
+		s->planes = PipeannArray(int16, mul_size(s->fixed_dim, PIPEANN_SKETCH));
+		for (int i = 0; i < s->fixed_dim * PIPEANN_SKETCH; i++)
+		{
+			int			sum = 0;
 
-		for (int k = 0; k < 4; k++)
-			sum += (int) PipeannRandomBelow(&seed, 2 * PLANE + 1) - PLANE;
-		s->planes[i] = (int16) (sum / 4);
+			for (int k = 0; k < 4; k++)
+				sum += (int) PipeannRandomBelow(&seed, 2 * PLANE + 1) - PLANE;
+			s->planes[i] = (int16) (sum / 4);
+		}
 	}
 	if (PipeannComparesStored(v))
 	{
@@ -175,7 +198,6 @@ PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed
 
 		/* scale the usual distance as in fixed point; Manhattan distances are squared */
 		s->pair = PipeannPairKernel(v->metric, v->storage);
-		s->bits = v->storage == PIPEANN_BITS;
 		s->jaccard = v->metric == PIPEANN_JACCARD;
 		s->squared = v->metric == PIPEANN_L1;
 		for (uint32 k = 0; k < m; k++)
@@ -283,7 +305,7 @@ PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 				 const PipeannVectors *v, PipeannFixed *f)
 {
 	bool		same = s->pair != NULL;
-	int16	   *run = same ? PipeannArray(int16, FIXED_RUN * s->fixed_dim) : NULL;
+	int16	   *run = same && !s->bits ? PipeannArray(int16, FIXED_RUN * s->fixed_dim) : NULL;
 
 	FixedInit(team, s, v, v->n, same, f);
 	f->sketch = PipeannTeamArray(team, int16, mul_size(v->n, PIPEANN_SKETCH));
@@ -295,6 +317,18 @@ PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 		const int16 *rows[PIPEANN_TILE_ROWS];
 		int32		dot[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS];
 
+		for (uint32 i = from; s->bits && i < to; i++)
+		{
+			float		d[PIPEANN_SKETCH + 1];
+
+			PipeannKernel->bit_scan(PipeannVectorAt(v, i), (int) f->row_bytes,
+									s->strings, PIPEANN_SKETCH + 1, false, d);
+			for (int k = 0; k < PIPEANN_SKETCH; k++)
+				*sketch++ = (int16) (d[k] - v->dim / 2);
+			f->half_norm[i] = (int32) d[PIPEANN_SKETCH];
+		}
+		if (s->bits)
+			continue;
 		for (uint32 i = from; i < to; i++)
 			f->half_norm[i] = InFixedPoint(f, v, i, x + (i - from) * s->fixed_dim);
 		for (; n > 0; n -= PIPEANN_TILE_ROWS)
@@ -309,7 +343,7 @@ PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 			x += (Size) count * s->fixed_dim;
 		}
 	}
-	if (same)
+	if (run != NULL)
 		pfree(run);
 }
 
@@ -643,6 +677,36 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 #define NEAREST 3
 #define DEFAULT_PLACES 88
 
+/* All pairs of so few are fewer than those of the leaves that they would be in. */
+#define MOST_COMPARED 4096
+#define HALF_LEAF (PIPEANN_LEAF / 2)
+
+/*
+ * Compare each of the nodes with all others: each two parts of them are a leaf. Near nodes
+ * have near numbers, and come to be in different parts.
+ */
+static void
+CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
+{
+	uint32		parts = Max((f->n + HALF_LEAF - 1) / HALF_LEAF, 2);
+	int			nearest = Max(r->places / (int) (parts - 1), 2);
+	PipeannLeafSpace *space = PipeannLeafSpaceNew(f->dim, nearest, r->places);
+
+	PipeannTeamEach(team, pair, parts * parts, 1)
+	{
+		uint32		ids[PIPEANN_LEAF];
+		uint32		n = 0;
+
+		if (pair / parts >= pair % parts)
+			continue;
+		for (uint32 i = 0; i < f->n; i++)
+			if (i % parts == pair / parts || i % parts == pair % parts)
+				ids[n++] = i;
+		PipeannLeaf(space, f, ids, n, r);
+	}
+	PipeannLeafSpaceFree(space);
+}
+
 /*
  * Cut the clusters first .. end - 1 into leaves, and offer near members of each
  * leaf to one another's reservoirs. All members call.
@@ -654,18 +718,9 @@ PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 {
 	Partition	p = {.fixed = f,.reservoirs = r};
 
-	if (f->n <= PIPEANN_LEAF)
+	if (f->n <= MOST_COMPARED && first == 0 && end == c->n)
 	{
-		PipeannLeafSpace *space = PipeannLeafSpaceNew(f->dim, r->places, r->places);
-		uint32		ids[PIPEANN_LEAF];
-
-		/* so few vectors that each is compared with all others */
-		for (uint32 i = 0; i < f->n; i++)
-			ids[i] = i;
-		if (PipeannTeamLeads(team))
-			PipeannLeaf(space, f, ids, f->n, r);
-		PipeannTeamMeet(team);
-		PipeannLeafSpaceFree(space);
+		CompareAll(team, f, r);
 		return;
 	}
 	p.space = PipeannLeafSpaceNew(f->dim,

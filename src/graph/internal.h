@@ -46,10 +46,13 @@ typedef struct PipeannFixedScale
 
 	/* Where stored vectors are compared instead; sketches are still of fixed point: */
 	PipeannPairFn pair;			/* their distance; or NULL */
-	double		pair_scale;		/* scales it to the range of fixed point */
+	float		pair_scale;		/* scales it to the range of fixed point */
 	bool		squared;		/* it is also squared */
 	bool		bits;			/* bit_scan() computes several */
 	bool		jaccard;
+
+	/* of bits, in planes: a sketch has the distances from strings, the last is the mean */
+	const uint8 *strings[PIPEANN_SKETCH + 1];
 } PipeannFixedScale;
 
 typedef struct PipeannFixed
@@ -95,11 +98,11 @@ PipeannFixedNorm(const PipeannFixed *f, uint32 i)
 static inline int32
 PipeannStoredDistance(const PipeannFixedScale *s, float distance)
 {
-	double		d = distance * s->pair_scale;
+	float		d = distance * s->pair_scale;
 
 	if (s->squared)
 		d *= d;
-	return d < INT32_MAX - 1 ? (int32) d : INT32_MAX - 1;
+	return d < INT32_MAX - 127 ? (int32) d : INT32_MAX - 1;
 }
 
 static inline int32
