@@ -197,14 +197,7 @@ TrainCentroids(PipeannTeam *team, PipeannCoding *k, float *x, uint32 n)
 		pfree(row);
 	}
 	PipeannTeamMeet(team);
-	if (k->pq.bits)
-	{
-		if (PipeannTeamLeads(team))
-			PipeannPqPatterns(&k->pq, centroids);
-		PipeannTeamMeet(team);
-	}
-	else
-		PipeannPqTrain(team, &k->pq, x, n - aside, SEED, centroids);
+	PipeannPqTrain(team, &k->pq, x, n - aside, SEED, centroids);
 	k->pq.centroids = centroids;
 	for (uint32 i = n - aside; i < n; i++)
 	{

@@ -55,8 +55,8 @@ typedef struct InsertState
 	const PipeannRow *whole;	/* the same row, not out of line */
 	PipeannAttributes *attributes;	/* NULL if there are no attribute codes */
 	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];	/* of the row */
-	uint8	   *vector_code;	/* of x; NULL if it is not known */
-	float		code_error;		/* its squared distance from x, approximately */
+	uint8	   *vector_code;	/* of x; NULL: not computed yet */
+	float		code_error;		/* its squared distance from x */
 	uint32		equal;			/* a node with this vector, or INVALID_ID */
 	uint64		nodes;			/* in the index, with a new node */
 } InsertState;
@@ -844,22 +844,6 @@ EndsAtEqual(uint32 id, const PipeannSlot *slot, void *arg)
 	return true;
 }
 
-/* Encode x with the table of a search for it that was run. */
-static void
-EncodeBySearch(InsertState *state, const PipeannSearch *search)
-{
-	const PipeannPq *pq = &state->view->codes.pq;
-	PipeannMetric metric = state->near.metric;
-	const float *table = PipeannSearchTable(search);
-
-	if (state->view->cache == NULL || table == NULL || pq->bits ||
-		(metric != PIPEANN_L2 && metric != PIPEANN_COSINE))
-		return;
-	state->vector_code = palloc(pq->nsubvectors);
-	state->code_error = PipeannPqEncodeByTable(pq, state->query, table,
-											   state->vector_code);
-}
-
 /* The squares of elements below and above these underflow or overflow single precision. */
 #define LEAST_NORM 1e-18
 #define MOST_NORM 1e18
@@ -901,7 +885,6 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 		(void) PipeannSearchRun(search);
 	if (state->equal == PIPEANN_INVALID_ID)
 		set = LinkCandidates(view, search, state->x, state->slot->aux);
-	EncodeBySearch(state, search);
 	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	return set;

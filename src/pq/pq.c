@@ -201,20 +201,6 @@ PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x)
 /* The Jaccard distance near which a table is exact. */
 #define JACCARD_NEAR 0.5f
 
-/*
- * Computing the table of a wide vector takes as long as reading the centroids:
- * 1.6 MB for 1,536 dimensions, which do not stay in a CPU cache between queries.
- */
-#define HALVES_FROM 512
-
-/* Whether PipeannPqTable() uses centroids in half precision, for which memory is needed. */
-bool
-PipeannPqHasHalves(PipeannMetric metric, int dim)
-{
-	return dim >= HALVES_FROM &&
-		(metric == PIPEANN_L2 || metric == PIPEANN_COSINE);
-}
-
 /* Rounding may lose this part of a subvector's variance; codes lose a tenth of it or more. */
 #define MOST_ROUNDING 1e-5
 
@@ -311,113 +297,6 @@ PipeannPqTable(const PipeannPq *pq, PipeannMetric metric, const float *q,
 					scale * ((1 - near) * row[i] + near * (own + common[i]));
 		}
 	}
-}
-
-/*
- * By how much rounding to half precision moves an element of a centroid: by
- * this part of it, or if it is subnormal by this much.
- */
-#define HALF_ERROR (1.0 / 2048)
-#define SUBNORMAL_ERROR (1.0 / (1 << 25))
-
-/* Numbers of a row that are compared at once. */
-#define LANES 16
-
-/*
- * The most that a row of a table may have for the centroid nearest to x[len], if the row's
- * least number is `least`: rounding may have moved both. Infinity if the row cannot decide.
- */
-static float
-MostInRow(const PipeannPq *pq, const float *x, int len, float least)
-{
-	double		most = sqrt(least);
-	double		square = 0;
-
-	for (int d = 0; pq->halves != NULL && d < len; d++)
-		square += (double) x[d] * x[d];
-	if (pq->halves != NULL)
-		most += 4 * (HALF_ERROR * (sqrt(square) + most) + SUBNORMAL_ERROR * sqrt(len));
-	/* allow for errors of sums of squares in single precision, which may be subnormal, too */
-	return (float) ((1 + (len + 4) * FLT_EPSILON) * most * most + 2 * len * FLT_MIN * FLT_EPSILON);
-}
-
-/* Which numbers of a row are no more than most; returns how many. */
-static int
-FindInRow(const float *row, const float *lanes, float most, uint8 *found)
-{
-	int			n = 0;
-
-	for (int lane = 0; lane < LANES; lane++)
-		for (int i = lane; lanes[lane] <= most && i < PIPEANN_CENTROIDS; i += LANES)
-			if (row[i] <= most)
-				found[n++] = (uint8) i;
-	return n;
-}
-
-/* The nearest to x of subvector j's centroids numbered among[n]; sets its squared distance. */
-static uint8
-NearestAmong(const PipeannPq *pq, int j, const float *x, const uint8 *among, int n,
-			 float *distance)
-{
-	const float *centroids = pq->centroids + pq->offset[j];
-	uint8		nearest = among[0];
-
-	*distance = INFINITY;
-	for (int i = 0; i < n; i++)
-	{
-		float		sum = 0;
-
-		for (int d = 0; d < pq->len[j]; d++)
-		{
-			float		diff = x[d] - centroids[d * PIPEANN_CENTROIDS + among[i]];
-
-			sum += diff * diff;
-		}
-		if (sum < *distance)
-		{
-			*distance = sum;
-			nearest = among[i];
-		}
-	}
-	return nearest;
-}
-
-/*
- * Encode x[dim], whose table for PIPEANN_L2 or PIPEANN_COSINE is given, into code[nsubvectors];
- * returns the squared distance of both, as exactly as the table allows. The code is that of
- * PipeannPqEncode(): where rounding leaves several centroids in question these are compared.
- */
-float
-PipeannPqEncodeByTable(const PipeannPq *pq, const float *x, const float *table,
-					   uint8 *code)
-{
-	float		error = 0;
-
-	Assert(!pq->bits);
-	for (int j = 0; j < pq->nsubvectors; j++)
-	{
-		const float *row = table + (Size) j * PIPEANN_CENTROIDS;
-		const float *part = x + pq->start[j];
-		uint8		found[PIPEANN_CENTROIDS];
-		float		lanes[LANES];
-		float		least;
-		float		distance;
-		int			n;
-
-		memcpy(lanes, row, sizeof(lanes));
-		for (int i = LANES; i < PIPEANN_CENTROIDS; i += LANES)
-			for (int k = 0; k < LANES; k++)
-				lanes[k] = row[i + k] < lanes[k] ? row[i + k] : lanes[k];
-		least = lanes[0];
-		for (int k = 1; k < LANES; k++)
-			least = Min(least, lanes[k]);
-		n = FindInRow(row, lanes, MostInRow(pq, part, pq->len[j], least), found);
-		distance = least;
-		code[j] = n == 1 ? found[0] :
-			NearestAmong(pq, j, part, found, n, &distance);
-		error += distance;
-	}
-	return error;
 }
 
 /* ---------- training ---------- */
@@ -715,25 +594,21 @@ TrainSubvector(const PipeannPq *layout, int subvector, const float *samples,
 	pfree(c.samples);
 }
 
-/* Centroids of a layout of bits: all bit patterns of a subvector. */
-void
-PipeannPqPatterns(const PipeannPq *layout, float *centroids)
-{
-	for (int j = 0; j < layout->nsubvectors; j++)
-		for (int d = 0; d < layout->len[j]; d++)
-			for (int i = 0; i < PIPEANN_CENTROIDS; i++)
-				centroids[layout->offset[j] + d * PIPEANN_CENTROIDS + i] =
-					(float) (i >> (7 - d) & 1);
-}
-
 /*
- * Train centroids[], which the team shares; the layout's own are ignored. All members
- * call.
+ * Train centroids[dim * 256], which the team shares; the layout's own are ignored. Those of
+ * a layout of bits are all bit patterns of a subvector. All members call.
  */
 void
 PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout, const float *samples,
 			   uint32 n, uint64 seed, float *centroids)
 {
-	PipeannTeamEach(team, i, layout->nsubvectors, 1)
-		TrainSubvector(layout, (int) i, samples, n, seed, centroids);
+	PipeannTeamEach(team, j, layout->nsubvectors, 1)
+	{
+		if (!layout->bits)
+			TrainSubvector(layout, (int) j, samples, n, seed, centroids);
+		for (int d = 0; layout->bits && d < layout->len[j]; d++)
+			for (int i = 0; i < PIPEANN_CENTROIDS; i++)
+				centroids[layout->offset[j] + d * PIPEANN_CENTROIDS + i] =
+					(float) (i >> (7 - d) & 1);
+	}
 }

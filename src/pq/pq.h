@@ -74,17 +74,12 @@ extern void PipeannPqDecode(const PipeannPq *pq, const uint8 *code, float *x);
 extern void PipeannPqByCode(const PipeannPq *pq, float *by_code);
 extern void PipeannPqDecodeFrom(const PipeannPq *pq, const float *by_code,
 								const uint8 *code, float *x);
-extern bool PipeannPqHasHalves(PipeannMetric metric, int dim);
 extern bool PipeannPqHalves(const PipeannPq *pq, uint16 *halves);
 extern void PipeannPqTable(const PipeannPq *pq, PipeannMetric metric,
 						   const float *q, float *table);
-extern float PipeannPqEncodeByTable(const PipeannPq *pq, const float *x,
-									const float *table, uint8 *code);
 extern void PipeannPqTrain(PipeannTeam *team, const PipeannPq *layout,
 						   const float *samples, uint32 n, uint64 seed,
 						   float *centroids);
-
-extern void PipeannPqPatterns(const PipeannPq *layout, float *centroids);
 
 /*
  * The order key for a sum of table entries, except for bits. For normalised
@@ -115,6 +110,20 @@ PipeannPqScan(const PipeannPq *pq, PipeannMetric metric, const float *table,
 		for (int i = 0; metric == PIPEANN_COSINE && i < n; i++)
 			out[i] = PipeannPqKey(metric, out[i]);
 	}
+}
+
+/*
+ * Computing the table of a wide vector takes as long as reading the centroids:
+ * 1.6 MB for 1,536 dimensions, which do not stay in a CPU cache between queries.
+ */
+#define PIPEANN_HALVES_FROM 512
+
+/* Whether PipeannPqTable() uses centroids in half precision, for which memory is needed. */
+static inline bool
+PipeannPqHasHalves(PipeannMetric metric, int dim)
+{
+	return dim >= PIPEANN_HALVES_FROM &&
+		(metric == PIPEANN_L2 || metric == PIPEANN_COSINE);
 }
 
 /* The number of floats in centroids[]: dim * 256. */

@@ -701,13 +701,6 @@ PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order)
 	return frontier;
 }
 
-/* The query's table of code distances, or NULL; valid until the search begins again. */
-const float *
-PipeannSearchTable(const PipeannSearch *search)
-{
-	return search->has_table ? search->table : NULL;
-}
-
 /* A page of which all slots, or one, are at hand; else NULL. */
 static PipeannPageRef *
 PageAtHand(const PipeannSearch *search, uint32 page)

@@ -186,7 +186,6 @@ extern void PipeannSearchBegin(PipeannSearch *search,
 extern bool PipeannSearchRun(PipeannSearch *search);
 extern void PipeannSearchLengthen(PipeannSearch *search, int ef);
 extern PipeannFrontier PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order);
-extern const float *PipeannSearchTable(const PipeannSearch *search);
 extern float PipeannSearchEnter(PipeannSearch *search);
 extern void PipeannSearchSetHorizon(PipeannSearch *search, float horizon);
 extern const PipeannSlot *PipeannSearchLoadSlot(PipeannSearch *search,

@@ -354,7 +354,7 @@ CodesOfBits(void)
 
 		CHECK(pq.bits);
 		CHECK(!PipeannPqNew(PIPEANN_BITS, 9, 1).bits);
-		PipeannPqPatterns(&pq, centroids);
+		PipeannPqTrain(PipeannTeamAlone(), &pq, NULL, 0, 0, centroids);
 		pq.centroids = centroids;
 		for (int round = 0; round < 100; round++)
 		{
@@ -535,81 +535,6 @@ ManyAreEncodedAlike(void)
 	FreeData(&data);
 }
 
-/* By a table codes are as near, if not the same, with halves, which err by so much, and without. */
-static void
-CheckByTable(const PipeannPq *pq, const Data *data, PipeannMetric metric,
-			 double error)
-{
-	float	   *table = palloc(sizeof(float) * pq->nsubvectors * PIPEANN_CENTROIDS);
-	uint8	   *code = palloc(pq->nsubvectors);
-	uint8	   *by_table = palloc(pq->nsubvectors);
-	float	   *decoded = palloc(sizeof(float) * pq->dim);
-
-	for (uint32 i = 0; i < data->ntest; i++)
-	{
-		const float *x = data->test + (Size) i * data->dim;
-		float		want = PipeannPqEncode(pq, x, code);
-		float		got;
-		int			different = 0;
-
-		PipeannPqTable(pq, metric, x, table);
-		memset(by_table, 77, pq->nsubvectors);
-		got = PipeannPqEncodeByTable(pq, x, table, by_table);
-		CHECK_CLOSE(got, want, error * want);
-		PipeannPqDecode(pq, by_table, decoded);
-		CHECK_CLOSE(PipeannKernel->l2[PIPEANN_FLOAT4] (x, decoded, pq->dim), want,
-					1e-4 * want);
-		for (int j = 0; j < pq->nsubvectors; j++)
-			different += code[j] != by_table[j];
-		CHECK(different <= 1);
-	}
-	pfree(decoded);
-	pfree(by_table);
-	pfree(code);
-	pfree(table);
-}
-
-/* Elements too small for half precision beside a few that are not. */
-static void
-MakeSmall(Data *data)
-{
-	for (uint32 i = 0; i < data->n * data->dim; i++)
-	{
-		uint32		row = i / data->dim;
-
-		data->train[i] *= row % 20 == 0 && (i + row / 20) % 10 == 0 ? 1 : 1e-7F;
-	}
-	for (uint32 i = 0; i < data->ntest * data->dim; i++)
-		data->test[i] *= 1e-7F;
-}
-
-static void
-ByTableIsTheSame(void)
-{
-	static const int sizes[][2] = {{21, 8}, {100, 50}, {768, 192}, {768, 96}};
-
-	for (int i = 0; i < (int) (sizeof(sizes) / sizeof(sizes[0])); i++)
-	{
-		bool		small = sizes[i][1] == 96;
-		Data		data = MakeData(sizes[i][0], 1000, 100);
-		PipeannPq	pq = MakePq(data.dim, sizes[i][1]);
-		uint16	   *halves = palloc(PipeannPqCentroidCount(data.dim) * sizeof(uint16));
-
-		if (small)
-			MakeSmall(&data);
-		Train(&pq, &data, data.n, 3);
-		CheckByTable(&pq, &data, PIPEANN_L2, 1e-4);
-		CheckByTable(&pq, &data, PIPEANN_COSINE, 1e-4);
-		CHECK(PipeannPqHalves(&pq, halves));
-		pq.halves = halves;
-		CheckByTable(&pq, &data, PIPEANN_L2, small ? 1e30 : 0.05);
-		CheckByTable(&pq, &data, PIPEANN_COSINE, small ? 1e30 : 0.05);
-		pfree(halves);
-		FreePq(&pq);
-		FreeData(&data);
-	}
-}
-
 static void
 SeedDecides(void)
 {
@@ -762,7 +687,6 @@ main(void)
 	UNIT_RUN(TableSumsAreDistances);
 	UNIT_RUN(CodesAreNearest);
 	UNIT_RUN(ManyAreEncodedAlike);
-	UNIT_RUN(ByTableIsTheSame);
 	UNIT_RUN(SeedDecides);
 	UNIT_RUN(FewSamples);
 	UNIT_RUN(RepeatedSamples);
