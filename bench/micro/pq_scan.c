@@ -14,7 +14,7 @@
 
 #include <sys/mman.h>
 
-#include "distance/pq_scan.h"
+#include "distance/common.h"
 
 #define LIST 64
 #define HUGE_PAGE ((Size) 2 << 20)

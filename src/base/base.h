@@ -163,7 +163,7 @@ typedef enum PipeannStorage
 	PIPEANN_FLOAT2 = 2,
 	PIPEANN_INT8 = 3,
 	PIPEANN_UINT8 = 4,
-	PIPEANN_SQ12 = 5,			/* scalar quantisation (distance/sq.h) */
+	PIPEANN_SQ12 = 5,			/* scalar quantisation (distance/common.h) */
 	PIPEANN_SQ13 = 6,
 	PIPEANN_SQ14 = 7,
 	PIPEANN_BITS = 8,			/* an element is 0 or 1; the first is a byte's highest bit */

@@ -12,7 +12,7 @@
 #include <cpuid.h>
 
 #include "distance/avx2.h"
-#include "distance/sq.h"
+#include "distance/common.h"
 
 #define KERNEL AVX2
 #define INLINE AVX2_INLINE
@@ -215,7 +215,7 @@ DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
 
 #define SET PipeannKernelsAvx2
 #define SET_NAME "avx2"
-#include "distance/simd.h"
+#include "distance/kernels.h"
 
 AVX2 float
 L2PairFloat2(const void *a, const void *b, int dim)

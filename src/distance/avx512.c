@@ -6,7 +6,7 @@
  * Where there is no processor with AVX-512 the unit tests run this by
  * emulation. Besides the width, masked loads save copies of a vector's end.
  *
- * Code distances are plain C here, too (pq_scan.h): gathers of this width are
+ * Code distances are plain C here, too (common.h): gathers of this width are
  * many times slower than loads on processors whose microcode mitigates Gather
  * Data Sampling, and permutes of rows in registers (VBMI) need a table of
  * bytes, which costs recall.
@@ -16,7 +16,7 @@
 #if defined(__x86_64__)
 
 #include "distance/avx2.h"
-#include "distance/sq.h"
+#include "distance/common.h"
 
 #ifdef PIPEANN_EMULATE_AVX512
 #include "avx512_emulation.h"
@@ -218,7 +218,7 @@ BitSums(const void *a, const uint8 *const *b, int n, int bytes, Term term,
 
 #define SET PipeannKernelsAvx512
 #define SET_NAME "avx512"
-#include "distance/simd.h"
+#include "distance/kernels.h"
 
 /*
  * Whether this processor and the operating system support this file. The

@@ -3,9 +3,9 @@
  *		Choice of the kernels at run time; conversions between storages; panels of tiles.
  */
 #include "distance/distance.h"
+#include "distance/sparse.h"
 
 #include "distance/common.h"
-#include "distance/sparse.h"
 
 #include <math.h>
 

@@ -156,7 +156,7 @@ typedef struct PipeannKernels
 
 	/*
 	 * The rotation of x[dim] that precedes scalar quantisation, in place, or back
-	 * (sq.h); and a rotated vector in numbers of a given width. All sets give the
+	 * (common.h); and a rotated vector in numbers of a given width. All sets give the
 	 * same.
 	 */
 	void		(*rotate) (float *x, int dim, bool back);

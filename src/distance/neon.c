@@ -11,7 +11,7 @@
 
 #include <arm_neon.h>
 
-#include "distance/sq.h"
+#include "distance/common.h"
 
 #define KERNEL
 #define INLINE ALWAYS_INLINE
@@ -390,6 +390,6 @@ Most16(const uint16 *a, int n)
 #define TileNear PortableTileNear
 #define SET PipeannKernelsNeon
 #define SET_NAME "neon"
-#include "distance/simd.h"
+#include "distance/kernels.h"
 
 #endif							/* __aarch64__ */

@@ -12,8 +12,7 @@
 
 #include <math.h>
 
-#include "distance/pq_scan.h"
-#include "distance/sq.h"
+#include "distance/common.h"
 
 ALWAYS_INLINE float
 TermOf(float x, float y, Term term)

@@ -1,6 +1,6 @@
 /*
  * sparse.c
- *		Distances of sparse vectors, and their projection.
+ *		Sparse vectors: their projection, and forms of other lengths.
  */
 #include "distance/sparse.h"
 
@@ -15,74 +15,6 @@
 
 /* Bits of a dimension's number, and one of a sign. */
 #define PLACE_BITS 11
-
-/* The index of an element; a number above all indices behind the last one. */
-static inline int64
-Step(const PipeannSparse *x, int i)
-{
-	return i < x->n ? x->indices[i] : INT64_MAX;
-}
-
-/*
- * Over all indices that a or b has, in their order, as pgvector adds: what follows is done
- * with x and y, the elements of both.
- */
-#define EACH_OF_BOTH(a, b, x, y, what) \
-	for (int i = 0, j = 0; i < (a).n || j < (b).n;) \
-	{ \
-		int64		at = Step(&(a), i); \
-		int64		other = Step(&(b), j); \
-		float		x = at <= other ? (a).values[i] : 0; \
-		float		y = other <= at ? (b).values[j] : 0; \
-		\
-		what; \
-		i += at <= other; \
-		j += other <= at; \
-	}
-
-float
-PipeannSparseL2(const void *q, const void *form, int room)
-{
-	PipeannSparse a = PipeannSparseOf(q);
-	PipeannSparse b = PipeannSparseIn(form, room);
-	float		sum = 0;
-
-	EACH_OF_BOTH(a, b, x, y, sum += (x - y) * (x - y));
-	return sum;
-}
-
-float
-PipeannSparseL1(const void *q, const void *form, int room)
-{
-	PipeannSparse a = PipeannSparseOf(q);
-	PipeannSparse b = PipeannSparseIn(form, room);
-	float		sum = 0;
-
-	EACH_OF_BOTH(a, b, x, y, sum += fabsf(x - y));
-	return sum;
-}
-
-float
-PipeannSparseDot(const void *q, const void *form, int room)
-{
-	PipeannSparse a = PipeannSparseOf(q);
-	PipeannSparse b = PipeannSparseIn(form, room);
-	float		sum = 0;
-	int			i = 0;
-	int			j = 0;
-
-	while (i < a.n && j < b.n)
-	{
-		int32		at = a.indices[i];
-		int32		other = b.indices[j];
-
-		if (unlikely(at == other))
-			sum += a.values[i] * b.values[j];
-		i += at <= other;
-		j += other <= at;
-	}
-	return sum;
-}
 
 /* The finalizer of MurmurHash3. */
 static uint64

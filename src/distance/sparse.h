@@ -95,9 +95,6 @@ PipeannFloatsOf(PipeannStorage storage, int dim, const float *x)
 }
 
 /* sparse.c */
-extern float PipeannSparseL2(const void *q, const void *form, int room);
-extern float PipeannSparseL1(const void *q, const void *form, int room);
-extern float PipeannSparseDot(const void *q, const void *form, int room);
 extern void PipeannSparseProject(const void *form, int room, bool roots,
 								 float *x);
 extern void PipeannSparseNormalize(const void *form, void *to);

@@ -253,30 +253,25 @@ MakeOne(const PipeannFixedScale *s, const float *x, int16 *out)
 }
 
 /*
- * Allocate n vectors like those of v, without sketches; rows may be v's own.
- * All members call, unless there is no team.
+ * Room for n vectors like v's; for all of v's own, which need no copies where stored
+ * vectors are compared, if there is a team, whose members all call.
  */
-static void
-FixedInit(PipeannTeam *team, const PipeannFixedScale *s, const PipeannVectors *v,
-		  uint32 n, bool same, PipeannFixed *f)
-{
-	f->scale = s;
-	f->n = n;
-	f->row_bytes = PipeannVectorBytes(v->storage, v->dim);
-	f->dim = RowWords(s, f->row_bytes);
-	f->stride = same ? v->stride : f->dim * sizeof(int16);
-	f->own_rows = same ? NULL : PipeannTeamAlloc(team, mul_size(n, f->stride));
-	f->rows = same ? v->data : f->own_rows;
-	f->half_norm = PipeannTeamArray(team, int32, n);
-	f->sketch = NULL;
-	f->float_x = PipeannArray(float, s->dim);
-}
-
 void
 PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s, const PipeannVectors *v,
 				 uint32 n, PipeannFixed *f)
 {
-	FixedInit(team, s, v, n, false, f);
+	bool		own = team == NULL || s->pair == NULL;
+
+	f->scale = s;
+	f->n = n;
+	f->row_bytes = PipeannVectorBytes(v->storage, v->dim);
+	f->dim = RowWords(s, f->row_bytes);
+	f->stride = own ? f->dim * sizeof(int16) : v->stride;
+	f->own_rows = own ? PipeannTeamAlloc(team, mul_size(n, f->stride)) : NULL;
+	f->rows = own ? f->own_rows : v->data;
+	f->half_norm = PipeannTeamArray(team, int32, n);
+	f->sketch = NULL;
+	f->float_x = PipeannArray(float, s->dim);
 }
 
 /* Row r of v in fixed point, at out; returns half of its squared length. */
@@ -307,7 +302,7 @@ PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 	bool		same = s->pair != NULL;
 	int16	   *run = same && !s->bits ? PipeannArray(int16, FIXED_RUN * s->fixed_dim) : NULL;
 
-	FixedInit(team, s, v, v->n, same, f);
+	PipeannFixedInit(team, s, v, v->n, f);
 	f->sketch = PipeannTeamArray(team, int16, mul_size(v->n, PIPEANN_SKETCH));
 	PipeannTeamRuns(team, from, to, v->n, FIXED_RUN)
 	{

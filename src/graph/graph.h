@@ -183,17 +183,6 @@ extern PipeannGraph *PipeannEntryGraphBuild(PipeannTeam *team,
 											const uint32 *ids, uint32 n_sample,
 											int max_degree, uint64 seed);
 
-/* reach.c */
-extern void PipeannGraphConnect(PipeannTeam *team, PipeannGraph *graph,
-								const PipeannVectors *vectors);
-
-/* Bytes of memory that it needs for n nodes. */
-static inline Size
-PipeannReachMemory(uint32 n)
-{
-	return mul_size(n, 2 * sizeof(uint32) + 1);
-}
-
 /* pack.c */
 extern void PipeannGraphPack(const PipeannGraph *graph,
 							 const PipeannVectors *vectors, int fill,

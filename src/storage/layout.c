@@ -1,6 +1,6 @@
 /*
  * layout.c
- *		The layout: offsets in a slot, and slots on a page.
+ *		The layout: offsets in a slot, and slots on a page. Adding a row to a slot.
  */
 #include "storage/storage.h"
 
@@ -187,4 +187,21 @@ PipeannLayoutSparse(PipeannStorage whole, const uint64 *forms, uint64 rows,
 	for (PipeannStorage s = storage + 1; s <= whole; s++)
 		*long_bytes += forms[s] * PipeannVectorBytes(s, PIPEANN_SPARSE_DIM);
 	return storage;
+}
+
+/* Add a row behind the others of a slot; false if it has no room for it. */
+bool
+PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
+				  const PipeannRow *row)
+{
+	PipeannRowList list = PipeannAnyRows(l, slot);
+	uint32		size = PipeannRowSize(l, row);
+	uint32		room = slot->flags & PIPEANN_SLOT_EXT ? PipeannExtBytes(l) :
+		PipeannInlineBytes(l);
+
+	if (list.n < slot->ntids || list.bytes + size > room)
+		return false;
+	memcpy((char *) list.rows + list.bytes, row, size);
+	slot->ntids++;
+	return true;
 }

@@ -155,20 +155,12 @@ PipeannPageIsKind(const char *page, PipeannKind kind)
 	return IsOurs(page) && PipeannPageGetOpaque((Page) page)->kind == kind;
 }
 
-/* Whether header and our checksum are right, whatever the kind. */
-bool
-PipeannPageIsSound(const char *page, BlockNumber blkno)
-{
-	return IsOurs(page) &&
-		PipeannPageGetOpaque((Page) page)->checksum ==
-		PageChecksum(page, blkno);
-}
-
-/* Whether header, kind and our checksum are right. */
+/* Whether header, kind (0: any) and our checksum are right. */
 static bool
 OwnChecksIn(const char *page, BlockNumber blkno, PipeannKind kind)
 {
-	return PipeannPageIsKind(page, kind) && PipeannPageIsSound(page, blkno);
+	return (kind == 0 ? IsOurs(page) : PipeannPageIsKind(page, kind)) &&
+		PipeannPageGetOpaque((Page) page)->checksum == PageChecksum(page, blkno);
 }
 
 /*

@@ -80,7 +80,6 @@ PipeannPageIsOf(Page page, uint32 generation)
 /* page.c */
 extern void PipeannPageInit(Page page, PipeannKind kind, uint32 generation);
 extern void PipeannPageSeal(Page page, BlockNumber blkno);
-extern bool PipeannPageIsSound(const char *page, BlockNumber blkno);
 extern bool PipeannPageIsValid(const char *page, BlockNumber blkno,
 							   PipeannKind kind);
 extern bool PipeannPageIsKind(const char *page, PipeannKind kind);

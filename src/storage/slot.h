@@ -137,7 +137,7 @@ PipeannSlotAt(const PipeannLayout *l, const char *nodes, uint32 slot)
 
 /*
  * Rows are stored one after the other in a slot. All reading and writing of
- * them goes through the functions below and those of storage.h (rows.c).
+ * them goes through the functions below and those of storage.h.
  *
  * A row is its TID and, in an index with included columns, their values: then
  * it is an index tuple (access/itup.h), not aligned, with an even number of

@@ -73,8 +73,6 @@ PipeannPartsOf(const PipeannLayout *l, Size bytes)
 	return (uint32) ((bytes + PipeannPartBytes(l) - 1) / PipeannPartBytes(l));
 }
 
-typedef bool (*PipeannRowIsDead) (const PipeannRow *row, void *arg);
-
 /* Room for the elements of sparse vectors if too few are known to judge. */
 #define PIPEANN_SPARSE_UNKNOWN 128
 
@@ -114,11 +112,8 @@ extern Buffer PipeannRunPut(Relation index, BlockNumber first,
 							PipeannKind kind, uint32 at, uint32 word,
 							GenericXLogState *state);
 
-/* rows.c */
 extern bool PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 							  const PipeannRow *row);
-extern uint32 PipeannSlotRemoveRows(const PipeannLayout *l, PipeannSlot *slot,
-									PipeannRowIsDead is_dead, void *arg);
 
 /* Rows of an overflow slot; none if that has a part of a vector. */
 static inline PipeannRowList

@@ -6,8 +6,11 @@
 #define PIPEANN_PASSES_H
 
 #include "base/id_set.h"
+#include "base/pause.h"
 #include "commands/vacuum.h"
 #include "index/index.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
 
 /* A set of ids, a bit each. */
 typedef struct PipeannBits
@@ -111,7 +114,30 @@ PipeannVacuumBeginPass(PipeannVacuum *v)
 
 /* repair.c */
 extern void PipeannVacuumRepairGraph(PipeannVacuum *v);
-extern Buffer PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode);
+
+/*
+ * Lock the first block of a graph page in such a pass, after
+ * PipeannVacuumDelay(). A page that was never written is all zeroes: no slot is in use.
+ */
+static inline Buffer
+PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
+{
+	Relation	index = v->view.index;
+	BlockNumber blkno = PipeannViewBlock(&v->view, page);
+	uint32		ahead =
+		get_tablespace_maintenance_io_concurrency(index->rd_rel->reltablespace);
+	uint32		end = Min((uint64) page + ahead + 1, v->pages);
+
+	PipeannVacuumDelay();
+	PIPEANN_PAUSE("vacuum-page");
+	for (v->prefetched = Max(v->prefetched, page + 1); v->prefetched < end;
+		 v->prefetched++)
+		PrefetchBuffer(index, MAIN_FORKNUM,
+					   PipeannGraphBlock(&v->view.meta.places, &v->view.meta.layout,
+										 v->prefetched));
+	return PipeannReadBuffer(index, blkno, PIPEANN_GRAPH, lockmode, true,
+							 v->info->strategy);
+}
 
 /* Copy a page's slots, to be read without a lock. */
 static inline void

@@ -17,34 +17,7 @@
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/spccache.h"
 #include "vacuum/passes.h"
-
-/* ---------- passes over the graph pages, for all steps of VACUUM ---------- */
-
-/*
- * Lock the first block of a graph page in such a pass, after
- * PipeannVacuumDelay(). A page that was never written is all zeroes: no slot is in use.
- */
-Buffer
-PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
-{
-	Relation	index = v->view.index;
-	BlockNumber blkno = PipeannViewBlock(&v->view, page);
-	uint32		ahead =
-		get_tablespace_maintenance_io_concurrency(index->rd_rel->reltablespace);
-	uint32		end = Min((uint64) page + ahead + 1, v->pages);
-
-	PipeannVacuumDelay();
-	PIPEANN_PAUSE("vacuum-page");
-	for (v->prefetched = Max(v->prefetched, page + 1); v->prefetched < end;
-		 v->prefetched++)
-		PrefetchBuffer(index, MAIN_FORKNUM,
-					   PipeannGraphBlock(&v->view.meta.places, &v->view.meta.layout,
-										 v->prefetched));
-	return PipeannReadBuffer(index, blkno, PIPEANN_GRAPH, lockmode, true,
-							 v->info->strategy);
-}
 
 /* Edges that lead to each node, counted in the last pass that changes lists. */
 

@@ -101,25 +101,12 @@ ChangeSlots(PipeannVacuum *v, uint32 number, Buffer buffer, SlotVisit change)
 }
 
 static bool
-IsDead(const PipeannRow *row, void *arg)
+IsDead(const PipeannVacuum *v, const PipeannRow *row)
 {
-	PipeannVacuum *v = arg;
 	ItemPointerData tid = row->tid;
 
 	return v->callback != NULL && !PIPEANN_PLANTED("dead-row") &&
 		v->callback(&tid, v->callback_state);
-}
-
-/* The same for a row, noting that it is removed. */
-static bool
-RemoveIfDead(const PipeannRow *row, void *arg)
-{
-	PipeannVacuum *v = arg;
-
-	if (!IsDead(row, v))
-		return false;
-	v->parts_died |= PipeannRowIsOutOfLine(&v->view.meta.layout, row);
-	return true;
 }
 
 static bool
@@ -140,7 +127,7 @@ NeedsCleaning(PipeannVacuum *v, const PipeannSlot *slot)
 	if (IsEmptyExt(slot) && !(slot->flags & PIPEANN_SLOT_CLOSED))
 		return true;
 	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
-		if (IsDead(row, v))
+		if (IsDead(v, row))
 			return true;
 	return false;
 }
@@ -164,10 +151,32 @@ PageNeedsCleaning(PipeannVacuum *v, Page page)
 static void
 CleanSlot(PipeannVacuum *v, uint32 id, PipeannSlot *slot)
 {
-	uint32		removed = PipeannSlotRemoveRows(&v->view.meta.layout, slot,
-												RemoveIfDead, v);
+	const PipeannLayout *l = &v->view.meta.layout;
+	PipeannRowList list = PipeannAnyRows(l, slot);
+	PipeannRow *row = list.rows;
+	char	   *kept = (char *) list.rows;
+	uint32		removed = 0;
 	uint32		node = slot->flags & PIPEANN_SLOT_EXT ? slot->owner : id;
 
+	for (uint32 i = 0; i < list.n; i++)
+	{
+		uint32		size = PipeannRowSize(l, row);
+		PipeannRow *next = PipeannRowNext(l, row);
+
+		if (IsDead(v, row))
+		{
+			v->parts_died |= PipeannRowIsOutOfLine(l, row);
+			removed++;
+		}
+		else
+		{
+			memmove(kept, row, size);
+			kept += size;
+		}
+		row = next;
+	}
+	if (removed > 0)
+		slot->ntids = list.n - removed;
 	v->stats->tuples_removed += removed;
 	if (removed > 0 && node < v->ids)
 		PipeannBitsAdd(&v->trimmed, node);
