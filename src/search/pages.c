@@ -224,7 +224,7 @@ ScorePage(PipeannSearch *search, uint32 page, const char *nodes, uint64 scored,
  *
  * A result is settled when it is among the nearest that are wanted, and all
  * candidates left are, by their codes, farther. That is how an early end is
- * found, too (pool.h). But here a wrong guess only costs a page of the table,
+ * found, too (list.c). But here a wrong guess only costs a page of the table,
  * read for nothing. So codes are assumed to have average errors.
  */
 
