@@ -24,20 +24,11 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "recall/recall.h"
-#include "storage/buffile.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-
-static void
-TooManyRows(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-			 errmsg("too many rows for a pipeann index")));
-}
 
 /* ---------- options and columns ---------- */
 
@@ -95,302 +86,6 @@ ExpectedRowBytes(TupleDesc desc)
 	return (int) Min(size, (Size) PIPEANN_ROW_SIZE);
 }
 
-/* ---------- a table's rows in temporary files, the spool ---------- */
-
-/*
- * Each process writes the rows that it scans to a file of its own, each vector
- * in the smallest storage that holds it exactly. When all rows are scanned it
- * is known which storage suits all vectors, and how many rows each block of
- * the table has. So a row's number in the order of TIDs is known without
- * sorting: a block's rows are in one file, one after the other. Which process
- * scanned what no longer matters.
- */
-
-/* Statistics of all rows, or of those that one process scanned. */
-typedef struct SpoolStats
-{
-	uint64		rows;			/* in the spool */
-	uint64		bytes;			/* of these rows in the spool */
-	double		heap_tuples;	/* scanned */
-	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
-	bool		left_out;		/* a row cannot be indexed */
-	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
-	double		max_norm;
-	PipeannRowSizes sizes;		/* if rows have values */
-	uint64		forms[PIPEANN_NUM_STORAGE]; /* vectors by their form */
-} SpoolStats;
-
-typedef struct Spool
-{
-	PipeannRowSource source;	/* of all rows, when finished */
-	BufFile    *file;			/* this process's */
-	SpoolStats	stats;			/* of this process; of all, when finished */
-	PipeannColumns columns;		/* of the index */
-	PipeannType type;			/* of the vector */
-	uint32	   *starts;			/* [nblocks + 1] number of rows before each heap block */
-	uint64	   *bytes;			/* [nblocks + 1] bytes of those rows, if they have values */
-	BlockNumber nblocks;
-	char	   *scratch;		/* one vector */
-	PipeannRow *row;			/* one row with values */
-	MemoryContext row_context;	/* reset for each row */
-} Spool;
-
-/*
- * A vector in the spool, followed by its elements and, if rows have values, by
- * the row.
- */
-typedef struct SpoolRow
-{
-	double		norm;
-	ItemPointerData tid;
-	uint8		form;			/* PipeannStorage that holds it exactly */
-} SpoolRow;
-
-/* Prepare to scan a table of nblocks blocks, for this layout. All members call. */
-static void
-SpoolInit(PipeannTeam *team, Spool *s, PipeannColumns columns,
-		  PipeannLayout wanted, BlockNumber nblocks)
-{
-	memset(s, 0, sizeof(*s));
-	s->columns = columns;
-	if (columns.values != NULL)
-	{
-		s->row = palloc(PIPEANN_ROW_SIZE);
-		s->bytes = PipeannTeamArray(team, uint64, (Size) nblocks + 1);
-	}
-	s->source.dim = wanted.dim;
-	s->source.metric = PipeannMetrics[wanted.metric].graph;
-	s->source.wanted = wanted.storage;
-	s->source.whole = PipeannTypes[wanted.type].storage;
-	s->type = wanted.type;
-	s->nblocks = nblocks;
-	s->file = BufFileCreateTemp(false);
-	s->starts = PipeannTeamArray(team, uint32, (Size) nblocks + 1);
-	s->scratch = palloc(sizeof(float) * PipeannFloats(s->source.whole, wanted.dim));
-	s->row_context = AllocSetContextCreate(CurrentMemoryContext,
-										   "pipeann build row",
-										   ALLOCSET_DEFAULT_SIZES);
-	memset(s->stats.fits, true, sizeof(s->stats.fits));
-}
-
-/* The smallest storage that holds x exactly; notes which storages do not. */
-static PipeannStorage
-FormOf(Spool *s, const float *x, double norm)
-{
-	bool	   *fits = s->stats.fits;
-	bool		as_uint8;
-	bool		as_int8;
-
-	if (PipeannIsSparse(s->source.whole))
-		return PipeannSparseFor(s->source.whole, PipeannSparseOf(PipeannSparseBehind(x)).n);
-	if (s->source.wanted == s->source.whole)
-		return s->source.whole;
-	as_uint8 = PipeannVectorFits(x, PIPEANN_UINT8, s->source.dim);
-	as_int8 = (fits[PIPEANN_INT8] || !as_uint8) &&
-		PipeannVectorFits(x, PIPEANN_INT8, s->source.dim);
-	fits[PIPEANN_UINT8] &= as_uint8;
-	fits[PIPEANN_INT8] &= as_int8;
-	if (as_uint8)
-		return PIPEANN_UINT8;
-	if (fits[PIPEANN_FLOAT2] && s->source.whole != PIPEANN_FLOAT2)
-		fits[PIPEANN_FLOAT2] = PipeannIsStorable(x, norm, PIPEANN_FLOAT2,
-												 s->source.dim);
-	return as_int8 ? PIPEANN_INT8 : s->source.whole;
-}
-
-static void
-Count(Spool *s, const ItemPointerData *tid, Size bytes, Size row)
-{
-	BlockNumber block = ItemPointerGetBlockNumber(tid);
-
-	if (block >= s->nblocks)
-		elog(ERROR, "row (%u,%u) is beyond the end of the table", block,
-			 ItemPointerGetOffsetNumber(tid));
-	s->starts[block + 1]++;
-	s->stats.rows++;
-	s->stats.bytes += sizeof(SpoolRow) + bytes + row;
-	if (s->bytes == NULL)
-		return;
-	s->bytes[block + 1] += row;
-	PipeannRowSizesAdd(&s->stats.sizes, (uint32) row);
-}
-
-/*
- * Add a row of all the index's columns, if it can be indexed. Errors if a storage
- * that was chosen does not suit it, or its values are too long.
- */
-static bool
-SpoolAdd(Spool *s, Datum *values, bool *isnull, const ItemPointerData *tid)
-{
-	MemoryContext old = MemoryContextSwitchTo(s->row_context);
-	const float *x = PipeannRowElements(s->type, values[s->columns.vector],
-										s->source.dim);
-	SpoolRow row = {.norm = PipeannNorm(x, s->source.dim),.tid = *tid};
-	bool		indexable = PipeannIsIndexable(s->source.metric, row.norm);
-	const PipeannRow *with_values = NULL;
-	Size		bytes;
-	Size		row_bytes = 0;
-
-	if (indexable)
-	{
-		/* a storage that the user chose is kept; half precision rounds, integers do not */
-		if (s->source.wanted != s->source.whole &&
-			s->source.wanted != PIPEANN_STORAGE_AUTO &&
-			!PipeannIsRounding(s->source.wanted) &&
-			!PipeannVectorFits(x, s->source.wanted, s->source.dim))
-			ereport(ERROR,
-					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-					 errmsg("vector does not fit the index's storage"),
-					 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
-					 errhint("Use storage = auto or float4.")));
-		row.form = FormOf(s, x, row.norm);
-		bytes = PipeannVectorBytes(row.form, s->source.dim);
-		s->stats.max_norm = Max(s->stats.max_norm, row.norm);
-		PipeannVectorFromFloat(x, row.form, s->source.dim, s->scratch);
-		if (s->columns.values != NULL)
-		{
-			with_values = PipeannFormRow(&s->columns, values, isnull, tid);
-			row_bytes = with_values->info & PIPEANN_ROW_SIZE;
-		}
-		MemoryContextSwitchTo(old);
-		BufFileWrite(s->file, &row, sizeof(row));
-		BufFileWrite(s->file, s->scratch, bytes);
-		if (with_values != NULL)
-			BufFileWrite(s->file, (void *) with_values, row_bytes);
-		s->stats.forms[row.form]++;
-		Count(s, tid, bytes, row_bytes);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(s->row_context);
-	return indexable;
-}
-
-static void
-ReadBytes(Spool *s, void *to, Size size)
-{
-	if (BufFileRead(s->file, to, size) != size)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read from a temporary file of an index build")));
-}
-
-/* False at the end of the file. */
-static bool
-ReadRow(Spool *s, SpoolRow *row)
-{
-	Size		got = BufFileRead(s->file, row, sizeof(*row));
-
-	if (got == 0)
-		return false;
-	/* an error if only a part of the row is there */
-	ReadBytes(s, (char *) row + got, sizeof(*row) - got);
-	ReadBytes(s, s->scratch, PipeannVectorBytes(row->form, s->source.dim));
-	if (s->columns.values != NULL)
-	{
-		ReadBytes(s, s->row, sizeof(PipeannRow));
-		ReadBytes(s, s->row + 1, Max(s->row->info & PIPEANN_ROW_SIZE,
-									 sizeof(PipeannRow)) - sizeof(PipeannRow));
-	}
-	return true;
-}
-
-/*
- * Read this process's rows back: each with its elements as floats, and its
- * number in the order of TIDs among the rows of all processes.
- */
-static void
-ReadSpool(PipeannRowSource *source, PipeannTakeRow take, void *arg)
-{
-	Spool *s = (Spool *) source;
-	BlockNumber block = InvalidBlockNumber;
-	float	   *x = PipeannArray(float, PipeannFloats(source->whole, source->dim));
-	PipeannSourceRow taken = {.row = s->row};
-	SpoolRow	row;
-
-	if (BufFileSeek(s->file, 0, 0, SEEK_SET) != 0)
-		elog(ERROR, "could not rewind a temporary file");
-	while (ReadRow(s, &row))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (ItemPointerGetBlockNumber(&row.tid) != block)
-		{
-			block = ItemPointerGetBlockNumber(&row.tid);
-			taken.number = s->starts[block];
-			taken.at = s->bytes != NULL ? s->bytes[block] : 0;
-		}
-		taken.norm = row.norm;
-		taken.tid = row.tid;
-		PipeannVectorUnpack(s->scratch, row.form, source->dim, x);
-		take(&taken, x, arg);
-		taken.number++;
-		taken.at += s->row != NULL ? s->row->info & PIPEANN_ROW_SIZE : 0;
-	}
-	pfree(x);
-}
-
-/* After the scan: stats and starts become those of all. All members call. */
-static void
-SpoolFinish(PipeannTeam *team, Spool *s)
-{
-	SpoolStats *all = PipeannTeamArray(team, SpoolStats, team->members);
-	SpoolStats *stats = &s->stats;
-	PipeannRowSource *source = &s->source;
-
-	all[team->member] = s->stats;
-	PipeannTeamMeet(team);
-	s->stats = all[0];
-	for (int i = 1; i < team->members; i++)
-	{
-		const SpoolStats *other = &all[i];
-
-		stats->rows += other->rows;
-		stats->bytes += other->bytes;
-		stats->heap_tuples += other->heap_tuples;
-		stats->broken_hot_chain |= other->broken_hot_chain;
-		stats->left_out |= other->left_out;
-		stats->max_norm = Max(stats->max_norm, other->max_norm);
-		stats->sizes.rows += other->sizes.rows;
-		stats->sizes.bytes += other->sizes.bytes;
-		for (int j = 0; j < PIPEANN_ROW_CLASSES; j++)
-			stats->sizes.count[j] += other->sizes.count[j];
-		for (int j = 0; j < PIPEANN_NUM_STORAGE; j++)
-		{
-			stats->fits[j] &= other->fits[j];
-			stats->forms[j] += other->forms[j];
-		}
-	}
-	PipeannTeamFree(team, all);
-	if (s->stats.rows >= PG_UINT32_MAX / 4)
-		TooManyRows();
-	if (PipeannTeamLeads(team))
-		for (BlockNumber b = 0; b < s->nblocks; b++)
-		{
-			s->starts[b + 1] += s->starts[b];
-			if (s->bytes != NULL)
-				s->bytes[b + 1] += s->bytes[b];
-		}
-	PipeannTeamMeet(team);
-	source->n = (uint32) s->stats.rows;
-	if (PipeannIsSparse(source->whole))
-		source->wanted = PipeannLayoutSparse(source->whole, s->stats.forms,
-											 s->stats.rows, &source->long_bytes);
-	memcpy(source->fits, s->stats.fits, sizeof(source->fits));
-	source->max_norm = s->stats.max_norm;
-	source->has_values = s->columns.values != NULL;
-	source->value_bytes = s->stats.sizes.bytes;
-	source->read = ReadSpool;
-	MemoryContextDelete(s->row_context);
-}
-
-static void
-SpoolFree(PipeannTeam *team, Spool *s)
-{
-	BufFileClose(s->file);
-	PipeannTeamFree(team, s->starts);
-	PipeannTeamFree(team, s->bytes);
-	pfree(s->scratch);
-}
-
 /* ---------- phases ---------- */
 
 /* Phases, as numbered in pg_stat_progress_create_index and the metapage. */
@@ -413,7 +108,7 @@ typedef struct BuildState
 	Relation	heap;
 	Relation	index;
 	PipeannMeta *decided;		/* shared: the leader's version of the metapage */
-	Spool		spool;
+	PipeannSpool spool;
 	PipeannNodes nodes;
 	PipeannMeta meta;
 	PipeannGraphParams params;
@@ -524,7 +219,7 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	(void) index;
 	(void) tuple_is_alive;
 	if (isnull[state->spool.columns.vector] ||
-		!SpoolAdd(&state->spool, values, isnull, tid))
+		!PipeannSpoolAdd(&state->spool, values, isnull, tid))
 	{
 		state->spool.stats.left_out = true;
 		return;
@@ -554,14 +249,14 @@ ScanTable(BuildState *state)
 
 	StartPhase(state, PHASE_SCAN,
 			   (uint64) Max(state->heap->rd_rel->reltuples, 0), 1);
-	SpoolInit(state->team, &state->spool, PipeannIndexColumns(state->index),
+	PipeannSpoolInit(state->team, &state->spool, PipeannIndexColumns(state->index),
 			  IndexLayout(state->index), p->nblocks);
 	state->spool.stats.heap_tuples =
 		table_index_build_scan(state->heap, state->index, p->index_info, true,
 							   PipeannTeamLeads(state->team), AddRow, state,
 							   scan);
 	state->spool.stats.broken_hot_chain = p->index_info->ii_BrokenHotChain;
-	SpoolFinish(state->team, &state->spool);
+	PipeannSpoolFinish(state->team, &state->spool);
 	/* the server looks at the leader's index_info when the index is built */
 	p->index_info->ii_BrokenHotChain = state->spool.stats.broken_hot_chain;
 	p->heap_tuples = state->spool.stats.heap_tuples;
@@ -575,12 +270,12 @@ ScanTable(BuildState *state)
 static Size
 MemoryForRows(const BuildState *state)
 {
-	const Spool *s = &state->spool;
-	PipeannStorage storage = PipeannIsSparse(s->source.whole) ||
-		s->source.wanted == s->source.whole ? s->source.wanted : s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 :
+	const PipeannSpool *s = &state->spool;
+	PipeannStorage storage = PipeannIsSparse(s->whole) ||
+		s->wanted == s->whole ? s->wanted : s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 :
 		s->stats.fits[PIPEANN_FLOAT2] ? PIPEANN_FLOAT2 : PIPEANN_FLOAT4;
 	PipeannVectors v = {
-		.dim = s->source.dim,.storage = storage,.metric = s->source.metric
+		.dim = s->dim,.storage = storage,.metric = s->metric
 	};
 	PipeannGraphParams params = state->params;
 	Size		row = PipeannVectorBytes(storage, v.dim) +
@@ -603,11 +298,10 @@ static PipeannClusters *
 MakeNodes(BuildState *state)
 {
 	PipeannTeam *team = state->team;
-	PipeannClusters *clusters;
 	PipeannRows rows;
 	PipeannVectors like = {
-		.n = (uint32) state->spool.stats.rows,.dim = state->spool.source.dim,
-		.storage = state->spool.source.whole,.metric = state->spool.source.metric
+		.n = (uint32) state->spool.stats.rows,.dim = state->spool.dim,
+		.storage = state->spool.whole,.metric = state->spool.metric
 	};
 	Size		reduced;
 
@@ -616,16 +310,10 @@ MakeNodes(BuildState *state)
 			   reduced > 0 ? 3 + PIPEANN_REDUCE_STEPS : 3);
 	state->parallel->shares.short_of =
 		!PipeannTeamFits(team, MemoryForRows(state));
-	state->spool.source.rounding =
+	state->spool.rounding =
 		PipeannLayoutRounding(&state->meta.layout, &state->spool.stats.sizes);
-	PipeannRowsLoad(team, &state->spool.source, &rows);
-	SpoolFree(team, &state->spool);
-	PipeannRowsReduce(team, &rows);
-	clusters = PipeannClustersNew(team, &rows.near, rows.again, PIPEANN_BUILD_SEED,
-								  rows.number);
-	PipeannRowsToNodes(team, &rows, &state->nodes);
-	PipeannRowsFree(team, &rows);
-	return clusters;
+	PipeannRowsLoad(team, &state->spool, &rows);
+	return PipeannRowsToNodes(team, &rows, &state->nodes);
 }
 
 /* ---------- the metapage ---------- */
@@ -750,7 +438,7 @@ DecideLayout(BuildState *state)
 		}
 		PipeannChooseWidths(state->index, &state->nodes, &meta->layout,
 							&meta->widths);
-		if (state->spool.source.wanted == PIPEANN_STORAGE_AUTO)
+		if (state->spool.wanted == PIPEANN_STORAGE_AUTO)
 			meta->flags |= PIPEANN_META_AUTO_STORAGE;
 		if (!state->spool.stats.left_out)
 			meta->flags |= PIPEANN_META_ALL_ROWS;
@@ -799,7 +487,7 @@ MakeCodes(BuildState *state)
 	if (n < PIPEANN_MIN_CODED_NODES)
 		return;
 	StartPhase(state, PHASE_TRAIN, n,
-			   PipeannCodeSteps(&meta->layout, nodes->ids));
+			   PIPEANN_CODE_STEPS(PipeannCodePages(&meta->layout, nodes->ids)));
 	coding = PipeannMakeCodes(team, state->index, meta, nodes);
 	StartPhase(state, PHASE_ENTRY, PipeannEntryCount(n), PIPEANN_ENTRY_STEPS);
 	PipeannMakeEntries(team, coding, nodes, meta);
@@ -1052,10 +740,10 @@ TakeSample(const PipeannBuildInput *in)
 	int			columns = 1 + (in->values != NULL ? in->values->natts : 0);
 	PipeannColumns sampled_columns = {.vector = 0,.values = in->values};
 	Sampled		sampled;
-	Spool		spool;
+	PipeannSpool spool;
 	PipeannRows rows;
 
-	SpoolInit(team, &spool, sampled_columns, (PipeannLayout) {
+	PipeannSpoolInit(team, &spool, sampled_columns, (PipeannLayout) {
 			  .dim = in->dim,.type = in->type,.metric = PIPEANN_L2,
 			  .storage = PipeannStorageOf(in->type, in->options->storage)
 			  }, 1);
@@ -1065,16 +753,16 @@ TakeSample(const PipeannBuildInput *in)
 
 		CHECK_FOR_INTERRUPTS();
 		ItemPointerSet(&tid, 0, i + 1);
-		(void) SpoolAdd(&spool, in->sample + i * columns,
+		(void) PipeannSpoolAdd(&spool, in->sample + i * columns,
 						in->nulls + i * columns, &tid);
 	}
-	SpoolFinish(team, &spool);
-	spool.source.rounding = PipeannLayoutRounding(&(PipeannLayout) {
+	PipeannSpoolFinish(team, &spool);
+	spool.rounding = PipeannLayoutRounding(&(PipeannLayout) {
 		.dim = in->dim,
 		.max_degree = 2 * PipeannInitialM(in->options),
 		.row_bytes = in->values != NULL
 	}, &spool.stats.sizes);
-	PipeannRowsLoad(team, &spool.source, &rows);
+	PipeannRowsLoad(team, &spool, &rows);
 	sampled.storage = rows.vectors.storage;
 	sampled.spool_row = spool.stats.rows == 0 ? 0 :
 		(double) spool.stats.bytes / spool.stats.rows;
@@ -1082,8 +770,6 @@ TakeSample(const PipeannBuildInput *in)
 	ExpectRows(&sampled.sizes, in->values);
 	sampled.values = in->values == NULL ? 0 :
 		(double) sampled.sizes.bytes / sampled.sizes.rows;
-	PipeannRowsFree(team, &rows);
-	SpoolFree(team, &spool);
 	return sampled;
 }
 
@@ -1132,7 +818,7 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 		(uint64) (in->rows * parts / l->slots_per_page);
 	if (in->rows >= PG_UINT32_MAX / 4 ||
 		pages * l->slots_per_page >= PIPEANN_INVALID_ID)
-		TooManyRows();
+		PipeannTooManyRows();
 	meta->nodes = in->rows;
 	meta->graph_pages = (uint32) pages;
 	if (meta->nodes < PIPEANN_MIN_CODED_NODES)

@@ -434,9 +434,6 @@ TrainOnNodes(PipeannTeam *team, PipeannCoding *k, const PipeannNodes *nodes)
 /* Pages of codes made at once by one member, and written by the leader. */
 #define CODE_RUN 8
 
-/* Pages of codes that a build has in memory at a time. */
-#define CODE_BATCH 2048
-
 /*
  * Fill a code page with the codes of ids first .. first + n - 1. Nodes are
  * encoded in blocks; places without a node get codes of others meanwhile, and
@@ -478,7 +475,7 @@ PipeannMakeCodes(PipeannTeam *team, Relation index, const PipeannMeta *meta,
 	const PipeannLayout *l = &k->layout;
 	uint32		per_page = PipeannCodesPerPage(&meta->layout);
 	uint32		pages = PipeannCodePages(&meta->layout, nodes->ids);
-	uint32		batch = Min(pages, CODE_BATCH);
+	uint32		batch = Min(pages, PIPEANN_CODE_BATCH);
 	float	   *x = PipeannArray(float, mul_size(meta->layout.dim, ENCODE_BLOCK));
 	uint8	   *payloads;
 
@@ -510,14 +507,6 @@ PipeannMakeCodes(PipeannTeam *team, Relation index, const PipeannMeta *meta,
 	PipeannTeamFree(team, payloads);
 	pfree(x);
 	return k;
-}
-
-/* Steps of the team: samples, subvectors compared, subvectors, batches of pages. */
-uint32
-PipeannCodeSteps(const PipeannLayout *l, uint32 ids)
-{
-	return 3 +
-		(PipeannCodePages(l, ids) + CODE_BATCH - 1) / CODE_BATCH;
 }
 
 /*
@@ -576,7 +565,7 @@ PipeannCodingMemory(const PipeannLayout *l, uint32 nodes, uint32 ids)
 {
 	Size		samples = mul_size(Min(nodes, MAX_SAMPLES),
 								   l->dim * sizeof(float));
-	Size		pages = mul_size(Min(PipeannCodePages(l, ids), CODE_BATCH),
+	Size		pages = mul_size(Min(PipeannCodePages(l, ids), PIPEANN_CODE_BATCH),
 								 PIPEANN_PAYLOAD);
 
 	/* the index's own codebook and, while there are samples, another one's */

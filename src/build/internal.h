@@ -10,6 +10,7 @@
 #include "build/build.h"
 #include "graph/graph.h"
 #include "port/atomics.h"
+#include "storage/buffile.h"
 
 /* ---------- nodes in memory ---------- */
 
@@ -88,6 +89,14 @@ PipeannNodeLong(const PipeannNodes *nodes, uint32 node)
 		NULL : nodes->longer.forms + nodes->longer.at[node];
 }
 
+static inline void
+PipeannTooManyRows(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("too many rows for a pipeann index")));
+}
+
 /* packing.c */
 /* Seed of clusters and graphs: a constant, so that they depend only on the rows. */
 #define PIPEANN_BUILD_SEED UINT64CONST(0x76616d616e61)
@@ -97,41 +106,45 @@ extern void PipeannWriteNodes(PipeannTeam *team, Relation index,
 							  PipeannMeta *meta, PipeannNodes *nodes,
 							  PipeannGraph *graph, const uint32 *order);
 
-/* ---------- sources of rows ---------- */
+/* ---------- rows.c: a table's rows, and nodes made of them ---------- */
 
-typedef struct PipeannSourceRow
+/* Statistics of all rows, or of those that one process scanned. */
+typedef struct PipeannSpoolStats
 {
-	uint32		number;			/* its vector's number among all */
-	double		norm;
-	ItemPointerData tid;
-	const PipeannRow *row;		/* with values, or NULL */
-	uint64		at;				/* bytes of the rows with values before it */
-} PipeannSourceRow;
+	uint64		rows;			/* in the spool */
+	uint64		bytes;			/* of these rows in the spool */
+	double		heap_tuples;	/* scanned */
+	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
+	bool		left_out;		/* a row cannot be indexed */
+	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
+	double		max_norm;
+	PipeannRowSizes sizes;		/* if rows have values */
+	uint64		forms[PIPEANN_NUM_STORAGE]; /* vectors by their form */
+} PipeannSpoolStats;
 
-typedef void (*PipeannTakeRow) (const PipeannSourceRow *row, const float *x,
-								void *arg);
-
-/* The spool of a table (build.c), which can be read again; each member reads a part. */
-typedef struct PipeannRowSource PipeannRowSource;
-
-struct PipeannRowSource
+/*
+ * The spool of a table: its rows in temporary files, in which each member has those that it
+ * has scanned.
+ */
+typedef struct PipeannSpool
 {
 	int			dim;
+	PipeannType type;			/* of the vector */
 	PipeannMetric metric;		/* by which vectors are embedded */
 	PipeannStorage wanted;		/* PIPEANN_STORAGE_AUTO too */
 	PipeannStorage whole;		/* represents any vector of the column's type exactly */
 	PipeannStorage rounding;	/* for vectors for which half precision is enough */
-	uint32		n;				/* vectors */
-	bool		fits[PIPEANN_NUM_STORAGE];	/* a storage suits all vectors */
-	double		max_norm;
-	bool		has_values;
-	uint64		value_bytes;
+	PipeannSpoolStats stats;	/* of this process; of all, when finished */
 	uint64		long_bytes;		/* of sparse vectors longer than wanted has room for */
-	void		(*read) (PipeannRowSource *source, PipeannTakeRow take,
-						 void *arg);
-};
-
-/* ---------- rows.c: rows in the order of their source ---------- */
+	PipeannColumns columns;		/* of the index */
+	BufFile    *file;			/* this process's */
+	uint32	   *starts;			/* [nblocks + 1] number of rows before each heap block */
+	uint64	   *bytes;			/* [nblocks + 1] bytes of those rows, if they have values */
+	BlockNumber nblocks;
+	char	   *scratch;		/* one vector */
+	PipeannRow *row;			/* one row with values */
+	MemoryContext row_context;	/* reset for each row */
+} PipeannSpool;
 
 typedef struct PipeannRows
 {
@@ -149,12 +162,14 @@ typedef struct PipeannRows
 	uint32		distinct;		/* rows that are not */
 } PipeannRows;
 
-extern void PipeannRowsLoad(PipeannTeam *team, PipeannRowSource *source,
-							PipeannRows *rows);
-extern void PipeannRowsReduce(PipeannTeam *team, PipeannRows *rows);
-extern void PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
-							   PipeannNodes *nodes);
-extern void PipeannRowsFree(PipeannTeam *team, PipeannRows *rows);
+extern void PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s, PipeannColumns columns,
+							 PipeannLayout wanted, BlockNumber nblocks);
+extern bool PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull,
+							const ItemPointerData *tid);
+extern void PipeannSpoolFinish(PipeannTeam *team, PipeannSpool *s);
+extern void PipeannRowsLoad(PipeannTeam *team, PipeannSpool *s, PipeannRows *rows);
+extern PipeannClusters *PipeannRowsToNodes(PipeannTeam *team, PipeannRows *rows,
+										   PipeannNodes *nodes);
 
 /* ---------- the codes of one generation, and its entry graph ---------- */
 
@@ -184,11 +199,15 @@ extern PipeannCoding *PipeannMakeCodes(PipeannTeam *team, Relation index,
 extern void PipeannMakeEntries(PipeannTeam *team, PipeannCoding *k, const PipeannNodes *nodes,
 							   PipeannMeta *meta);
 
-/* For a build's plan: bytes that members share, and steps of the team. */
+/* Memory that a build expects members to share. */
 extern Size PipeannCodingMemory(const PipeannLayout *l, uint32 nodes,
 								uint32 ids);
-extern uint32 PipeannCodeSteps(const PipeannLayout *l, uint32 ids);
 
+/* Pages of codes that a build has in memory at a time. */
+#define PIPEANN_CODE_BATCH 2048
+
+/* Steps of the team: samples, subvectors compared, subvectors, batches of pages. */
+#define PIPEANN_CODE_STEPS(code_pages) (3 + ((code_pages) - 1) / PIPEANN_CODE_BATCH + 1)
 #define PIPEANN_ENTRY_STEPS (PIPEANN_GRAPH_STEPS + 3)
 
 /* degree.c */

@@ -25,7 +25,7 @@ typedef struct GraphWriter
 	PipeannGraph *graph;		/* NULL: no edges */
 	uint32		node_pages;		/* overflow slots are on those behind them */
 
-	/* set by WriteGraph() */
+	/* while pages are written */
 	char	   *page;			/* payloads of one graph page */
 	uint32	   *run_ext;		/* [runs] id of each run's first overflow slot */
 	uint32		next_ext;		/* the overflow slot to be written next */
@@ -33,35 +33,6 @@ typedef struct GraphWriter
 
 /* Graph pages of nodes written at once by one member. */
 #define PAGE_RUN 64
-
-/* Allocate the array of node numbers by id, with none assigned. All members call. */
-static void
-NumberNodes(PipeannTeam *team, PipeannNodes *nodes, uint32 ids)
-{
-	nodes->ids = ids;
-	nodes->id_of_node = PipeannTeamArray(team, uint32, nodes->vectors.n);
-	nodes->node_of_id = PipeannTeamArray(team, uint32, ids);
-}
-
-/*
- * Give nodes ids: position p of order[], from PipeannGraphPack(), becomes slot
- * p % fill of page p / fill.
- */
-static void
-AssignIds(const PipeannLayout *l, int fill, PipeannNodes *nodes,
-				 const uint32 *order)
-{
-	uint32		n = nodes->vectors.n;
-
-	memset(nodes->node_of_id, 0xFF, mul_size(nodes->ids, sizeof(uint32)));
-	for (uint32 p = 0; p < n; p++)
-	{
-		uint32		id = p / fill * l->slots_per_page + p % fill;
-
-		nodes->id_of_node[order[p]] = id;
-		nodes->node_of_id[id] = order[p];
-	}
-}
 
 /*
  * A walk over the rows of a node, in the order in which they are written, to
@@ -163,17 +134,6 @@ AddRow(const PipeannLayout *l, PipeannSlot *slot, const PipeannRow *row,
 		row = &out_of_line.row;
 	}
 	(void) PipeannSlotAddRow(l, slot, row);
-}
-
-/* The number of graph pages that overflow slots take. */
-static uint64
-ExtPages(const PipeannLayout *l, const PipeannNodes *nodes)
-{
-	uint64		slots = 0;
-
-	for (uint32 i = 0; i < nodes->vectors.n; i++)
-		slots += ExtSlotsOf(l, nodes, i);
-	return (slots + l->slots_per_page - 1) / l->slots_per_page;
 }
 
 /* Write w->page as graph page "number". */
@@ -400,20 +360,6 @@ WriteExtPages(GraphWriter *w)
 		WriteGraphPage(w, PipeannIdPage(w->layout, w->next_ext));
 }
 
-/*
- * Write nodes to the first node_pages graph pages, and overflow slots to those
- * behind them. Not WAL-logged. All members call.
- */
-static void
-WriteGraph(PipeannTeam *team, GraphWriter *w)
-{
-	w->page = palloc0((Size) w->layout->node_pages * PIPEANN_PAYLOAD);
-	WriteNodePages(team, w);
-	if (PipeannTeamLeads(team))
-		WriteExtPages(w);
-	pfree(w->page);
-}
-
 /* Pages that nodes take without overflow slots. */
 static uint32
 NodePages(const PipeannLayout *l, const PipeannNodes *nodes)
@@ -430,22 +376,25 @@ PipeannReserveNodes(PipeannMeta *meta, const PipeannNodes *nodes)
 {
 	const PipeannLayout *l = &meta->layout;
 	uint32		n = nodes->vectors.n;
-	uint64		pages = NodePages(l, nodes) + ExtPages(l, nodes);
+	uint64		ext_slots = 0;
+	uint64		pages;
 
+	for (uint32 i = 0; i < n; i++)
+		ext_slots += ExtSlotsOf(l, nodes, i);
+	pages = NodePages(l, nodes) + (ext_slots + l->slots_per_page - 1) / l->slots_per_page;
 	if (n >= PIPEANN_MIN_CODED_NODES)
 		PipeannRunPlace(&meta->places, PIPEANN_METAPAGE + 1, 0,
 						PipeannRunPages(l, PipeannEntryCount(n)));
 	if (pages * l->slots_per_page >= PIPEANN_INVALID_ID ||
 		PipeannBlocksInUse(&meta->places, l, (uint32) pages, true) > MaxBlockNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("too many rows for a pipeann index")));
+		PipeannTooManyRows();
 	meta->graph_pages = (uint32) pages;
 }
 
 /*
- * Write all nodes of a build in this order. Assigns ids, and sets the
- * metapage's counts. Not WAL-logged. All members call, with the same metapage.
+ * Write all nodes of a build: position p of order[], from PipeannGraphPack(), is slot p % fill of
+ * page p / fill. Assigns ids, and sets the metapage's counts. Not WAL-logged. All members call,
+ * with the same metapage.
  */
 void
 PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
@@ -453,15 +402,31 @@ PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
 				  const uint32 *order)
 {
 	const PipeannLayout *l = &meta->layout;
+	uint32		n = nodes->vectors.n;
 	GraphWriter w = {
 		.index = index,.layout = l,.places = &meta->places,
 		.nodes = nodes,.graph = graph,.node_pages = NodePages(l, nodes)
 	};
 
-	NumberNodes(team, nodes, meta->graph_pages * l->slots_per_page);
+	nodes->ids = meta->graph_pages * l->slots_per_page;
+	nodes->id_of_node = PipeannTeamArray(team, uint32, n);
+	nodes->node_of_id = PipeannTeamArray(team, uint32, nodes->ids);
 	if (PipeannTeamLeads(team))
-		AssignIds(l, l->fill, nodes, order);
+	{
+		memset(nodes->node_of_id, 0xFF, mul_size(nodes->ids, sizeof(uint32)));
+		for (uint32 p = 0; p < n; p++)
+		{
+			uint32		id = p / l->fill * l->slots_per_page + p % l->fill;
+
+			nodes->id_of_node[order[p]] = id;
+			nodes->node_of_id[id] = order[p];
+		}
+	}
 	PipeannTeamMeet(team);
-	meta->nodes = meta->trained_nodes = nodes->vectors.n;
-	WriteGraph(team, &w);
+	meta->nodes = meta->trained_nodes = n;
+	w.page = palloc0((Size) l->node_pages * PIPEANN_PAYLOAD);
+	WriteNodePages(team, &w);
+	if (PipeannTeamLeads(team))
+		WriteExtPages(&w);
+	pfree(w.page);
 }

@@ -9,10 +9,12 @@
 
 #include <math.h>
 
+#include "base/metric.h"
 #include "build/internal.h"
 #include "common/hashfn.h"
 #include "distance/sparse.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
 
 /* Rows in each part in which equal vectors are looked for. */
 #define PART_ROWS 131072
@@ -29,13 +31,217 @@
  */
 #define MOST_TWINS 100
 
-/* ---------- loading ---------- */
+/* ---------- a table's rows in temporary files, the spool ---------- */
 
-typedef struct Loading
+/*
+ * Each process writes the rows that it scans to a file of its own, each vector
+ * in the smallest storage that holds it exactly. When all rows are scanned it
+ * is known which storage suits all vectors, and how many rows each block of
+ * the table has. So a row's number in the order of TIDs is known without
+ * sorting: a block's rows are in one file, one after the other. Which process
+ * scanned what no longer matters.
+ */
+
+/*
+ * A vector in the spool, followed by its elements and, if rows have values, by
+ * the row.
+ */
+typedef struct SpoolRow
 {
-	PipeannRows *rows;
-	bool		twins;			/* have one hash, and are counted */
-} Loading;
+	double		norm;
+	ItemPointerData tid;
+	uint8		form;			/* PipeannStorage that holds it exactly */
+} SpoolRow;
+
+/* Prepare to scan a table of nblocks blocks, for this layout. All members call. */
+void
+PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s, PipeannColumns columns,
+		  PipeannLayout wanted, BlockNumber nblocks)
+{
+	memset(s, 0, sizeof(*s));
+	s->columns = columns;
+	if (columns.values != NULL)
+	{
+		s->row = palloc(PIPEANN_ROW_SIZE);
+		s->bytes = PipeannTeamArray(team, uint64, (Size) nblocks + 1);
+	}
+	s->dim = wanted.dim;
+	s->metric = PipeannMetrics[wanted.metric].graph;
+	s->wanted = wanted.storage;
+	s->whole = PipeannTypes[wanted.type].storage;
+	s->type = wanted.type;
+	s->nblocks = nblocks;
+	s->file = BufFileCreateTemp(false);
+	s->starts = PipeannTeamArray(team, uint32, (Size) nblocks + 1);
+	s->scratch = palloc(sizeof(float) * PipeannFloats(s->whole, wanted.dim));
+	s->row_context = AllocSetContextCreate(CurrentMemoryContext,
+										   "pipeann build row",
+										   ALLOCSET_DEFAULT_SIZES);
+	memset(s->stats.fits, true, sizeof(s->stats.fits));
+}
+
+/* The smallest storage that holds x exactly; notes which storages do not. */
+static PipeannStorage
+FormOf(PipeannSpool *s, const float *x, double norm)
+{
+	bool	   *fits = s->stats.fits;
+	bool		as_uint8;
+	bool		as_int8;
+
+	if (PipeannIsSparse(s->whole))
+		return PipeannSparseFor(s->whole, PipeannSparseOf(PipeannSparseBehind(x)).n);
+	if (s->wanted == s->whole)
+		return s->whole;
+	as_uint8 = PipeannVectorFits(x, PIPEANN_UINT8, s->dim);
+	as_int8 = (fits[PIPEANN_INT8] || !as_uint8) &&
+		PipeannVectorFits(x, PIPEANN_INT8, s->dim);
+	fits[PIPEANN_UINT8] &= as_uint8;
+	fits[PIPEANN_INT8] &= as_int8;
+	if (as_uint8)
+		return PIPEANN_UINT8;
+	if (fits[PIPEANN_FLOAT2] && s->whole != PIPEANN_FLOAT2)
+		fits[PIPEANN_FLOAT2] = PipeannIsStorable(x, norm, PIPEANN_FLOAT2,
+												 s->dim);
+	return as_int8 ? PIPEANN_INT8 : s->whole;
+}
+
+/*
+ * Add a row of all the index's columns, if it can be indexed. Errors if a storage
+ * that was chosen does not suit it, or its values are too long.
+ */
+bool
+PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull, const ItemPointerData *tid)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(tid);
+	MemoryContext old = MemoryContextSwitchTo(s->row_context);
+	const float *x = PipeannRowElements(s->type, values[s->columns.vector],
+										s->dim);
+	SpoolRow row = {.norm = PipeannNorm(x, s->dim),.tid = *tid};
+	bool		indexable = PipeannIsIndexable(s->metric, row.norm);
+	const PipeannRow *with_values = NULL;
+	Size		bytes;
+	Size		row_bytes = 0;
+
+	if (block >= s->nblocks)
+		elog(ERROR, "row (%u,%u) is beyond the end of the table", block,
+			 ItemPointerGetOffsetNumber(tid));
+	if (indexable)
+	{
+		/* a storage that the user chose is kept; half precision rounds, integers do not */
+		if (s->wanted != s->whole &&
+			s->wanted != PIPEANN_STORAGE_AUTO &&
+			!PipeannIsRounding(s->wanted) &&
+			!PipeannVectorFits(x, s->wanted, s->dim))
+			ereport(ERROR,
+					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+					 errmsg("vector does not fit the index's storage"),
+					 errdetail("Storage int8 holds whole numbers from -128 to 127, uint8 from 0 to 255."),
+					 errhint("Use storage = auto or float4.")));
+		row.form = FormOf(s, x, row.norm);
+		bytes = PipeannVectorBytes(row.form, s->dim);
+		s->stats.max_norm = Max(s->stats.max_norm, row.norm);
+		PipeannVectorFromFloat(x, row.form, s->dim, s->scratch);
+		if (s->columns.values != NULL)
+		{
+			with_values = PipeannFormRow(&s->columns, values, isnull, tid);
+			row_bytes = with_values->info & PIPEANN_ROW_SIZE;
+		}
+		MemoryContextSwitchTo(old);
+		BufFileWrite(s->file, &row, sizeof(row));
+		BufFileWrite(s->file, s->scratch, bytes);
+		if (with_values != NULL)
+			BufFileWrite(s->file, (void *) with_values, row_bytes);
+		s->stats.forms[row.form]++;
+		s->stats.rows++;
+		s->stats.bytes += sizeof(SpoolRow) + bytes + row_bytes;
+		s->starts[block + 1]++;
+		if (with_values != NULL)
+		{
+			s->bytes[block + 1] += row_bytes;
+			PipeannRowSizesAdd(&s->stats.sizes, (uint32) row_bytes);
+		}
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(s->row_context);
+	return indexable;
+}
+
+static void
+ReadBytes(PipeannSpool *s, void *to, Size size)
+{
+	if (BufFileRead(s->file, to, size) != size)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read from a temporary file of an index build")));
+}
+
+/* False at the end of the file. */
+static bool
+ReadRow(PipeannSpool *s, SpoolRow *row)
+{
+	Size		got = BufFileRead(s->file, row, sizeof(*row));
+
+	if (got == 0)
+		return false;
+	/* an error if only a part of the row is there */
+	ReadBytes(s, (char *) row + got, sizeof(*row) - got);
+	ReadBytes(s, s->scratch, PipeannVectorBytes(row->form, s->dim));
+	if (s->columns.values != NULL)
+	{
+		ReadBytes(s, s->row, sizeof(PipeannRow));
+		ReadBytes(s, s->row + 1, Max(s->row->info & PIPEANN_ROW_SIZE,
+									 sizeof(PipeannRow)) - sizeof(PipeannRow));
+	}
+	return true;
+}
+
+/* After the scan: stats and starts become those of all. All members call. */
+void
+PipeannSpoolFinish(PipeannTeam *team, PipeannSpool *s)
+{
+	PipeannSpoolStats *all = PipeannTeamArray(team, PipeannSpoolStats, team->members);
+	PipeannSpoolStats *stats = &s->stats;
+
+	all[team->member] = s->stats;
+	PipeannTeamMeet(team);
+	s->stats = all[0];
+	for (int i = 1; i < team->members; i++)
+	{
+		const PipeannSpoolStats *other = &all[i];
+
+		stats->rows += other->rows;
+		stats->bytes += other->bytes;
+		stats->heap_tuples += other->heap_tuples;
+		stats->broken_hot_chain |= other->broken_hot_chain;
+		stats->left_out |= other->left_out;
+		stats->max_norm = Max(stats->max_norm, other->max_norm);
+		stats->sizes.rows += other->sizes.rows;
+		stats->sizes.bytes += other->sizes.bytes;
+		for (int j = 0; j < PIPEANN_ROW_CLASSES; j++)
+			stats->sizes.count[j] += other->sizes.count[j];
+		for (int j = 0; j < PIPEANN_NUM_STORAGE; j++)
+		{
+			stats->fits[j] &= other->fits[j];
+			stats->forms[j] += other->forms[j];
+		}
+	}
+	PipeannTeamFree(team, all);
+	if (stats->rows >= PG_UINT32_MAX / 4)
+		PipeannTooManyRows();
+	if (PipeannTeamLeads(team))
+		for (BlockNumber b = 0; b < s->nblocks; b++)
+		{
+			s->starts[b + 1] += s->starts[b];
+			if (s->bytes != NULL)
+				s->bytes[b + 1] += s->bytes[b];
+		}
+	PipeannTeamMeet(team);
+	if (PipeannIsSparse(s->whole))
+		s->wanted = PipeannLayoutSparse(s->whole, stats->forms, stats->rows, &s->long_bytes);
+	MemoryContextDelete(s->row_context);
+}
+
+/* ---------- loading ---------- */
 
 /* Store a form for which the storage has no room, and what distinguishes it from others. */
 static void
@@ -51,10 +257,8 @@ LoadLong(PipeannRows *rows, uint32 i, const void *form)
 }
 
 static void
-LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
+LoadVector(const PipeannSpool *s, PipeannRows *rows, uint32 i, double norm, const float *x)
 {
-	PipeannRows *rows = l->rows;
-	uint32		i = row->number;
 	const PipeannVectors *v = &rows->vectors;
 	char	   *at = (char *) PipeannVectorAt(v, i);
 
@@ -63,7 +267,7 @@ LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
 	PipeannVectorFromFloat(x, v->storage, v->dim, at);
 	rows->hash[i] = hash_bytes((const unsigned char *) at, (int) v->stride);
 	if (v->aux != NULL)
-		((float *) v->aux)[i] = PipeannAux(v->metric, row->norm, v->max_norm);
+		((float *) v->aux)[i] = PipeannAux(v->metric, norm, v->max_norm);
 	if (rows->roundings == NULL)
 		return;
 	if (PipeannIsSparse(v->storage))
@@ -71,73 +275,94 @@ LoadVector(const Loading *l, const PipeannSourceRow *row, const float *x)
 			.hash = PipeannHashOf(v->storage, x, v->dim)
 		};
 	else
-		PipeannRound(x, row->norm, at, v->storage, v->dim, &rows->roundings[i]);
-	if (!l->twins)
+		PipeannRound(x, norm, at, v->storage, v->dim, &rows->roundings[i]);
+	/* twins have one hash, and are counted */
+	if (s->wanted != PIPEANN_STORAGE_AUTO)
 		rows->hash[i] ^= rows->roundings[i].hash;
 }
 
+/*
+ * Load the rows that this process has scanned: each by its number in the order of TIDs
+ * among the rows of all processes.
+ */
 static void
-LoadRow(const PipeannSourceRow *row, const float *x, void *arg)
+LoadRows(PipeannSpool *s, PipeannRows *rows)
 {
-	const Loading *l = arg;
-	PipeannRows *rows = l->rows;
+	BlockNumber block = InvalidBlockNumber;
+	float	   *x = PipeannArray(float, PipeannFloats(s->whole, s->dim));
+	uint32		number = 0;
+	uint64		at = 0;
+	SpoolRow	row;
 
-	if (rows->values != NULL)
-		memcpy(rows->values + row->at, row->row,
-			   row->row->info & PIPEANN_ROW_SIZE);
-	LoadVector(l, row, x);
-	rows->tids[row->number] = row->tid;
-	if (rows->values_at != NULL)
-		rows->values_at[row->number] = row->at;
+	if (BufFileSeek(s->file, 0, 0, SEEK_SET) != 0)
+		elog(ERROR, "could not rewind a temporary file");
+	for (; ReadRow(s, &row); number++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (ItemPointerGetBlockNumber(&row.tid) != block)
+		{
+			block = ItemPointerGetBlockNumber(&row.tid);
+			number = s->starts[block];
+			at = s->bytes != NULL ? s->bytes[block] : 0;
+		}
+		PipeannVectorUnpack(s->scratch, row.form, s->dim, x);
+		LoadVector(s, rows, number, row.norm, x);
+		rows->tids[number] = row.tid;
+		if (rows->values != NULL)
+		{
+			Size		size = s->row->info & PIPEANN_ROW_SIZE;
+
+			memcpy(rows->values + at, s->row, size);
+			rows->values_at[number] = at;
+			at += size;
+		}
+	}
+	pfree(x);
 }
 
 static void
-Load(PipeannTeam *team, PipeannRowSource *source, PipeannStorage storage,
+Load(PipeannTeam *team, PipeannSpool *s, PipeannStorage storage,
 	 PipeannRows *rows)
 {
 	PipeannVectors *v = &rows->vectors;
-	Loading		l = {
-		.rows = rows,
-		.twins = source->wanted == PIPEANN_STORAGE_AUTO
-	};
 
 	memset(rows, 0, sizeof(*rows));
-	v->n = source->n;
-	v->dim = source->dim;
+	v->n = (uint32) s->stats.rows;
+	v->dim = s->dim;
 	v->storage = storage;
-	v->metric = source->metric;
-	v->stride = PipeannVectorBytes(storage, source->dim);
-	v->max_norm = (float) source->max_norm;
+	v->metric = s->metric;
+	v->stride = PipeannVectorBytes(storage, s->dim);
+	v->max_norm = (float) s->stats.max_norm;
 	v->data = PipeannTeamAlloc(team, mul_size(v->n, v->stride));
 	v->aux = !PipeannHasAux(v->metric) ? NULL :
 		PipeannTeamArray(team, float, v->n);
-	if (source->long_bytes > 0)
+	if (s->long_bytes > 0)
 	{
-		rows->longer.forms = PipeannTeamAlloc(team, source->long_bytes);
+		rows->longer.forms = PipeannTeamAlloc(team, s->long_bytes);
 		rows->longer.at = PipeannTeamArray(team, uint64, v->n);
 		rows->long_bytes = PipeannTeamArray(team, pg_atomic_uint64, 1);
 		if (PipeannTeamLeads(team))
 			pg_atomic_init_u64(rows->long_bytes, 0);
 		PipeannTeamMeet(team);
 	}
-	rows->roundings = source->long_bytes == 0 &&
-		(!PipeannIsRounding(storage) || storage == source->whole) ? NULL :
+	rows->roundings = s->long_bytes == 0 &&
+		(!PipeannIsRounding(storage) || storage == s->whole) ? NULL :
 		PipeannTeamArray(team, PipeannRounding, v->n);
 	rows->tids = PipeannTeamArray(team, ItemPointerData, v->n);
 	rows->hash = PipeannTeamArray(team, uint32, v->n);
-	if (source->has_values)
+	if (s->columns.values != NULL)
 	{
-		rows->values = PipeannTeamAlloc(team, source->value_bytes);
+		rows->values = PipeannTeamAlloc(team, s->stats.sizes.bytes);
 		rows->values_at = PipeannTeamArray(team, uint64, v->n);
 	}
 	rows->near = *v;
-	source->read(source, LoadRow, &l);
+	LoadRows(s, rows);
 	PipeannTeamMeet(team);
 }
 
 /* Free all but values and long vectors, which pass to the nodes. */
-void
-PipeannRowsFree(PipeannTeam *team, PipeannRows *rows)
+static void
+FreeRows(PipeannTeam *team, PipeannRows *rows)
 {
 	if (rows->near.data != rows->vectors.data)
 		PipeannTeamFree(team, rows->near.data);
@@ -310,24 +535,24 @@ IsFarFromZero(const PipeannVectors *v)
 }
 
 static PipeannStorage
-FirstChoice(const PipeannRowSource *s)
+FirstChoice(const PipeannSpool *s)
 {
-	bool		bytes = s->fits[PIPEANN_UINT8] || s->fits[PIPEANN_INT8];
+	bool		bytes = s->stats.fits[PIPEANN_UINT8] || s->stats.fits[PIPEANN_INT8];
 
 	if (s->wanted != PIPEANN_STORAGE_AUTO)
 		return s->wanted;
-	if (s->n < MIN_JUDGED)
+	if (s->stats.rows < MIN_JUDGED)
 		return s->whole;
 	if (bytes)
-		return s->fits[PIPEANN_UINT8] ? PIPEANN_UINT8 : PIPEANN_INT8;
-	return s->whole != PIPEANN_FLOAT2 && s->fits[PIPEANN_FLOAT2] &&
+		return s->stats.fits[PIPEANN_UINT8] ? PIPEANN_UINT8 : PIPEANN_INT8;
+	return s->whole != PIPEANN_FLOAT2 && s->stats.fits[PIPEANN_FLOAT2] &&
 		s->dim >= MIN_HALF_DIM ?
 		s->rounding : s->whole;
 }
 
 /* Whether a storage chosen before all rows were loaded turns out not to suit them. */
 static bool
-IsUnfit(const PipeannRowSource *s, const PipeannRows *rows, int twins)
+IsUnfit(const PipeannSpool *s, const PipeannRows *rows, int twins)
 {
 	PipeannStorage storage = rows->vectors.storage;
 
@@ -339,32 +564,26 @@ IsUnfit(const PipeannRowSource *s, const PipeannRows *rows, int twins)
 }
 
 /*
- * Choose a storage, and load the source's rows in it; find equal vectors. All
+ * Choose a storage, load the spool's rows in it, and find equal vectors; free the spool. All
  * members call.
  */
 void
-PipeannRowsLoad(PipeannTeam *team, PipeannRowSource *source, PipeannRows *rows)
+PipeannRowsLoad(PipeannTeam *team, PipeannSpool *s, PipeannRows *rows)
 {
-	Load(team, source, FirstChoice(source), rows);
-	if (!IsUnfit(source, rows, FindEqual(team, rows)))
-		return;
-	PipeannTeamMeet(team);
-	PipeannTeamFree(team, rows->values);
-	PipeannTeamFree(team, rows->longer.forms);
-	PipeannRowsFree(team, rows);
-	Load(team, source, source->whole, rows);
-	(void) FindEqual(team, rows);
-}
-
-/* Set near to reduced vectors, if a graph built from these is as good. All members call. */
-void
-PipeannRowsReduce(PipeannTeam *team, PipeannRows *rows)
-{
-	if (PipeannReduce(team, &rows->vectors, &rows->near) &&
-		PipeannTeamLeads(team))
-		ereport(DEBUG1,
-				(errmsg_internal("the graph is built by %d principal axes of %d dimensions",
-								 rows->near.dim, rows->vectors.dim)));
+	Load(team, s, FirstChoice(s), rows);
+	if (IsUnfit(s, rows, FindEqual(team, rows)))
+	{
+		PipeannTeamMeet(team);
+		PipeannTeamFree(team, rows->values);
+		PipeannTeamFree(team, rows->longer.forms);
+		FreeRows(team, rows);
+		Load(team, s, s->whole, rows);
+		(void) FindEqual(team, rows);
+	}
+	BufFileClose(s->file);
+	PipeannTeamFree(team, s->starts);
+	PipeannTeamFree(team, s->bytes);
+	pfree(s->scratch);
 }
 
 /* ---------- nodes ---------- */
@@ -405,13 +624,20 @@ AllocateNodes(PipeannTeam *team, const PipeannRows *rows, PipeannNodes *nodes)
 }
 
 /*
- * Make nodes of the rows for which again[] is false, with the node numbers in
- * number[]. All members call.
+ * Make nodes of the rows, numbered so that near ones have near numbers, and free the rows.
+ * Returns the first partition of the nodes. All members call.
  */
-void
-PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
-				   PipeannNodes *nodes)
+PipeannClusters *
+PipeannRowsToNodes(PipeannTeam *team, PipeannRows *rows, PipeannNodes *nodes)
 {
+	PipeannClusters *clusters;
+
+	if (PipeannReduce(team, &rows->vectors, &rows->near) && PipeannTeamLeads(team))
+		ereport(DEBUG1,
+				(errmsg_internal("the graph is built by %d principal axes of %d dimensions",
+								 rows->near.dim, rows->vectors.dim)));
+	clusters = PipeannClustersNew(team, &rows->near, rows->again, PIPEANN_BUILD_SEED,
+								  rows->number);
 	AllocateNodes(team, rows, nodes);
 	PipeannTeamEach(team, row, rows->vectors.n, RUN)
 		if (!rows->again[row])
@@ -451,4 +677,6 @@ PipeannRowsToNodes(PipeannTeam *team, const PipeannRows *rows,
 			nodes->dup_heads[node] = nodes->ndups++;
 		}
 	PipeannTeamMeet(team);
+	FreeRows(team, rows);
+	return clusters;
 }
