@@ -165,7 +165,7 @@ PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 	bool		isnull[INDEX_MAX_KEYS];
 	MemoryContext old;
 
-	if (!PipeannDeformRowTo(a->values, a->columns, row, a->tuple, values,
+	if (!PipeannDeformRow(a->values, a->columns, row, a->tuple, values,
 							isnull))
 		PipeannCorrupted(a->index, "has an invalid row in node %u", id);
 	old = MemoryContextSwitchTo(a->scratch);
@@ -314,7 +314,7 @@ TakeSamples(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 n)
 		const PipeannRow *row = row_at(i, 0, arg);
 
 		CHECK_FOR_INTERRUPTS();
-		if (row == NULL || !PipeannDeformRowTo(a->values, a->columns, row,
+		if (row == NULL || !PipeannDeformRow(a->values, a->columns, row,
 											   a->tuple, values, isnull))
 			continue;
 		for (int j = 0; j < a->n; j++)
@@ -396,7 +396,7 @@ AddNode(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
 		Datum		values[INDEX_MAX_KEYS];
 		bool		isnull[INDEX_MAX_KEYS];
 
-		if (!PipeannDeformRowTo(a->values, a->columns, row, a->tuple, values,
+		if (!PipeannDeformRow(a->values, a->columns, row, a->tuple, values,
 								isnull))
 			continue;
 		for (int k = 0; k < a->n; k++)

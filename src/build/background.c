@@ -68,13 +68,6 @@ IsAllowed(Relation heap, Relation index)
 		 ((StdRdOptions *) heap->rd_options)->autovacuum.enabled);
 }
 
-static bool
-IsOurs(Relation index)
-{
-	return index->rd_rel->relkind == RELKIND_INDEX &&
-		index->rd_indam != NULL && index->rd_indam->ambuild == pipeannbuild;
-}
-
 /* Request a worker to rebuild this database's outgrown indexes. */
 static void
 AskForReindex(Relation heap, Relation index, const PipeannMeta *meta)
@@ -306,26 +299,6 @@ typedef struct Work
 	char	   *command;
 } Work;
 
-static void
-LookAtOpen(Relation heap, Relation index, Work *work)
-{
-	PipeannMeta *meta;
-
-	if (!IsOurs(index) || !IsAllowed(heap, index))
-		return;
-	meta = palloc(sizeof(PipeannMeta));
-	PipeannMetaRead(index, meta);
-	work->wanted = PipeannIsOutgrown(meta);
-	work->due = work->wanted && GetCurrentTimestamp() >= meta->reindex_after &&
-		ConditionalLockRelation(heap, ShareUpdateExclusiveLock);
-	work->schema = RelationGetNamespace(index);
-	work->name = pstrdup(RelationGetRelationName(index));
-	work->nodes = meta->nodes;
-	work->bytes = (int64) RelationGetNumberOfBlocks(index) * BLCKSZ;
-	if (meta->curve.queries > 0)
-		work->curve = meta->curve;
-}
-
 /*
  * Look at an index without waiting: waiting for autovacuum would cancel it. An
  * index that is locked, or being vacuumed, is not due.
@@ -348,8 +321,23 @@ LookAt(void *arg)
 		heap = try_relation_open(heap_oid, NoLock);
 		if (heap != NULL)
 			index = try_relation_open(work->index, NoLock);
-		if (index != NULL)
-			LookAtOpen(heap, index, work);
+		if (index != NULL && index->rd_rel->relkind == RELKIND_INDEX &&
+			index->rd_indam != NULL && index->rd_indam->ambuild == pipeannbuild &&
+			IsAllowed(heap, index))
+		{
+			PipeannMeta *meta = palloc(sizeof(PipeannMeta));
+
+			PipeannMetaRead(index, meta);
+			work->wanted = PipeannIsOutgrown(meta);
+			work->due = work->wanted && GetCurrentTimestamp() >= meta->reindex_after &&
+				ConditionalLockRelation(heap, ShareUpdateExclusiveLock);
+			work->schema = RelationGetNamespace(index);
+			work->name = pstrdup(RelationGetRelationName(index));
+			work->nodes = meta->nodes;
+			work->bytes = (int64) RelationGetNumberOfBlocks(index) * BLCKSZ;
+			if (meta->curve.queries > 0)
+				work->curve = meta->curve;
+		}
 		if (index != NULL)
 			relation_close(index, NoLock);
 		if (heap != NULL)

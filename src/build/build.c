@@ -69,23 +69,6 @@ CheckColumns(Relation index)
 				 errhint("Cast it to a bit of a length in the index expression.")));
 }
 
-/* Expected bytes of a row, by the types of its values. */
-static int
-ExpectedRowBytes(TupleDesc desc)
-{
-	Size		size = sizeof(IndexTupleData);
-
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		size = att_align_nominal(size, att->attalign);
-		size += att->attlen > 0 ? att->attlen :
-			get_typavgwidth(att->atttypid, att->atttypmod);
-	}
-	return (int) Min(size, (Size) PIPEANN_ROW_SIZE);
-}
-
 /* ---------- phases ---------- */
 
 /* Phases, as numbered in pg_stat_progress_create_index and the metapage. */
@@ -360,8 +343,19 @@ MakeLayout(PipeannLayout *l, PipeannLayout wanted,
 static void
 ExpectRows(PipeannRowSizes *sizes, TupleDesc values)
 {
-	if (values != NULL && sizes->rows == 0)
-		PipeannRowSizesAdd(sizes, ExpectedRowBytes(values));
+	Size		size = sizeof(IndexTupleData);
+
+	if (values == NULL || sizes->rows > 0)
+		return;
+	for (int i = 0; i < values->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(values, i);
+
+		size = att_align_nominal(size, att->attalign);
+		size += att->attlen > 0 ? att->attlen :
+			get_typavgwidth(att->atttypid, att->atttypmod);
+	}
+	PipeannRowSizesAdd(sizes, (uint32) Min(size, (Size) PIPEANN_ROW_SIZE));
 }
 
 /*
@@ -495,15 +489,6 @@ MakeCodes(BuildState *state)
 
 /* ---------- the whole ---------- */
 
-/* Bytes of a node in the arrays of PipeannNodes. */
-static Size
-NodeMemory(const PipeannLayout *l)
-{
-	return PipeannVectorBytes(l->storage, l->dim) + sizeof(ItemPointerData) +
-		sizeof(uint32) +
-		(PipeannIsRounded(l) ? sizeof(PipeannRounding) : 0);
-}
-
 /*
  * Memory for all nodes, and the largest of: a second copy of the nodes in the order
  * of their clusters; what the graph is made from; and its lists with samples for the
@@ -516,7 +501,9 @@ MemoryOnePass(const PipeannMeta *meta, const PipeannGraphParams *params,
 	const PipeannLayout *l = &meta->layout;
 	uint32		n = (uint32) meta->nodes;
 	uint32		ids = meta->graph_pages * l->slots_per_page;
-	Size		node = NodeMemory(l) + PipeannClusterMemory() + 2 * sizeof(uint32);
+	Size		node = PipeannVectorBytes(l->storage, l->dim) + sizeof(ItemPointerData) +
+		(PipeannIsRounded(l) ? sizeof(PipeannRounding) : 0) + PipeannClusterMemory() +
+		3 * sizeof(uint32);
 	PipeannVectors vectors = PipeannVectorsLike(l, n);
 	Size		most = PipeannGraphMemory(n, params, &vectors);
 	Size		reduced;

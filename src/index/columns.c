@@ -180,18 +180,21 @@ TakeValue(Form_pg_attribute att, const char *data, Size off, Size end,
 }
 
 /*
- * Get the first n values of a whole row, copied to tuple, which has
- * PIPEANN_ROW_SIZE bytes and is aligned. False if they are broken.
+ * Get the first n values of a whole row, copied to tuple, which has PIPEANN_ROW_SIZE bytes and is
+ * aligned; or if it is NULL to CurrentMemoryContext. False if they are broken.
  */
 bool
-PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row, char *tuple,
-				   Datum *values, bool *isnull)
+PipeannDeformRow(TupleDesc desc, int n, const PipeannRow *row, char *tuple,
+				 Datum *values, bool *isnull)
 {
 	Size		size = row->info & PIPEANN_ROW_SIZE;
 	Size		begin = IndexInfoFindDataOffset(row->info);
-	bits8	   *nulls = (bits8 *) (tuple + sizeof(IndexTupleData));
+	bits8	   *nulls;
 	Size		off = begin;
 
+	if (tuple == NULL)
+		tuple = palloc(Max(size, begin));
+	nulls = (bits8 *) (tuple + sizeof(IndexTupleData));
 	/* attributes are aligned relative to the tuple's beginning */
 	memcpy(tuple, row, size);
 	for (int i = 0; i < n; i++)
@@ -206,15 +209,4 @@ PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row, char *tuple,
 			return false;
 	}
 	return true;
-}
-
-/* Get the values of a whole row, in CurrentMemoryContext. False if it is broken. */
-bool
-PipeannDeformRow(TupleDesc desc, const PipeannRow *row, Datum *values,
-				 bool *isnull)
-{
-	Size		size = row->info & PIPEANN_ROW_SIZE;
-	char	   *tuple = palloc(Max(size, IndexInfoFindDataOffset(row->info)));
-
-	return PipeannDeformRowTo(desc, desc->natts, row, tuple, values, isnull);
 }

@@ -93,10 +93,8 @@ extern void PipeannWithoutVector(const PipeannColumns *columns,
 extern PipeannRow *PipeannFormRow(const PipeannColumns *columns,
 								  const Datum *values, const bool *isnull,
 								  const ItemPointerData *tid);
-extern bool PipeannDeformRow(TupleDesc desc, const PipeannRow *row,
-							 Datum *values, bool *isnull);
-extern bool PipeannDeformRowTo(TupleDesc desc, int n, const PipeannRow *row,
-							   char *tuple, Datum *values, bool *isnull);
+extern bool PipeannDeformRow(TupleDesc desc, int n, const PipeannRow *row,
+							 char *tuple, Datum *values, bool *isnull);
 
 /* chain.c */
 extern Buffer PipeannReadSlot(const PipeannIndexView *view, uint32 id,

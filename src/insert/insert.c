@@ -1153,8 +1153,11 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	int			dim = PipeannIndexLayoutDim(index);
 	MemoryContext context;
 	MemoryContext old;
+	PipeannIndexView view;
+	const PipeannRow *row;
 	const float *x;
 	double		norm;
+	bool		grown = false;
 
 	if (isnull[columns.vector])
 	{
@@ -1166,26 +1169,22 @@ pipeanninsert(Relation index, Datum *values, bool *isnull,
 	old = MemoryContextSwitchTo(context);
 	x = PipeannRowElements(PipeannIndexType(index), values[columns.vector], dim);
 	norm = PipeannNorm(x, dim);
-	if (!PipeannIsIndexable(PipeannIndexMetric(index), norm))
-		NoteLeftOut(index);
-	else
+	columns = PipeannIndexColumns(index);
+	row = PipeannFormRow(&columns, values, isnull, heap_tid);
+	LockPage(index, PIPEANN_METAPAGE, ShareLock);
+	/* the view, and memory for new codes, are in the statement's own context */
+	PipeannOpenView(&view, index);
+	if (PipeannIsIndexable(view.meta.layout.metric, norm))
 	{
-		const PipeannRow *row;
-		PipeannIndexView view;
-		bool		grown;
-
-		/* the view, and memory for new codes, are in the statement's own context */
-		columns = PipeannIndexColumns(index);
-		row = PipeannFormRow(&columns, values, isnull, heap_tid);
-		LockPage(index, PIPEANN_METAPAGE, ShareLock);
-		PipeannOpenView(&view, index);
 		MemoryContextSwitchTo(RowContext(context, dim));
 		grown = InsertVector(&view, x, norm, row);
 		MemoryContextSwitchTo(context);
-		UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
-		if (grown)
-			PipeannKeepUp(heap, index);
 	}
+	else
+		NoteLeftOut(index);
+	UnlockPage(index, PIPEANN_METAPAGE, ShareLock);
+	if (grown)
+		PipeannKeepUp(heap, index);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return false;

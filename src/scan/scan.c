@@ -246,7 +246,7 @@ FilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
 		*recheck = row == NULL;
 	}
 	matches = matches && !*recheck;
-	if (matches && !PipeannDeformRowTo(filter->values, filter->columns, row,
+	if (matches && !PipeannDeformRow(filter->values, filter->columns, row,
 									   filter->tuple, values, isnull))
 		PipeannCorrupted(filter->view->index, "has an invalid row in node %u", id);
 	for (int i = 0; matches && i < filter->n; i++)
@@ -423,7 +423,7 @@ OnlyTake(PipeannOnly *only, uint32 id, const PipeannRow *row, bool *dead)
 	only->tid = row->tid;
 	if (PipeannRowIsOutOfLine(&only->view->meta.layout, row))
 		row = PipeannReadRow(only->view, row, false);
-	if (!PipeannDeformRow(only->columns.values, row, values, isnull))
+	if (!PipeannDeformRow(only->columns.values, only->columns.values->natts, row, NULL, values, isnull))
 		PipeannCorrupted(only->view->index, "has an invalid row in node %u", id);
 	for (int i = only->columns.values->natts; i > vector; i--)
 	{

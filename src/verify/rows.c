@@ -475,7 +475,8 @@ HashValuesOf(const PipeannCheck *check, const PipeannRow *row)
 	old = MemoryContextSwitchTo(check->scratch);
 	if (PipeannRowIsOutOfLine(&check->view.meta.layout, row))
 		row = ReadRow(check, row);
-	if (row != NULL && PipeannDeformRow(check->columns.values, row, values, isnull))
+	if (row != NULL && PipeannDeformRow(check->columns.values, check->columns.values->natts, row, NULL,
+										values, isnull))
 		hash = HashValues(check->columns.values, values, isnull);
 	MemoryContextSwitchTo(old);
 	return hash;

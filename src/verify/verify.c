@@ -438,7 +438,8 @@ CheckRows(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	for (uint32 i = 0; i < list.n; i++, row = PipeannRowNext(l, row))
 	{
 		if (check->columns.values != NULL && !PipeannRowIsOutOfLine(l, row) &&
-			!PipeannDeformRow(check->columns.values, row, values, isnull))
+			!PipeannDeformRow(check->columns.values, check->columns.values->natts, row, NULL,
+							  values, isnull))
 			PipeannCheckReport(check, id, "has a row with broken values");
 		if (!ItemPointerIsValid(&row->tid) ||
 			ItemPointerGetOffsetNumberNoCheck(&row->tid) > MaxOffsetNumber)
