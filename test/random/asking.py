@@ -56,8 +56,9 @@ def random_vector(rng, table, rows):
 def random_where(rng, table, steps, index):
     """(condition, columns of the index if there are no others in it)."""
     own = index.columns(table) if index else ()
-    if table.vectors in GROUPS and rng.random() < 0.3:
-        return Atom(f"t.id % {GROUPS[table.vectors]} {rng.choice('=<>')} {rng.randrange(GROUPS[table.vectors])}"), ()
+    groups = GROUPS.get(table.vectors, 40)
+    if rng.random() < (0.1 if groups == 40 else 0.3):
+        return Atom(f"t.id % {groups} {rng.choice('=<>')} {rng.randrange(groups)}"), ()
     if index and (own or "id" in index.include) and rng.random() < (0.5 if "id" in index.include else 0.25):
         return random_condition(rng, own, "t", 0) if own else None, own
     others = tuple(steps.other_columns)
