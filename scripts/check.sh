@@ -380,6 +380,7 @@ while [ $NEXT -lt ${#QUEUE[@]} ] || [ ${#RUNNING[@]} -gt 0 ]; do
 		job=${QUEUE[$NEXT]}
 		NEXT=$((NEXT + 1))
 		say "$job begins, about $(usual "$job") s"
+		: >"$(job_log "$job")"
 		run_job "$job" &
 		RUNNING[$!]=$job
 		PIDS=("${!RUNNING[@]}")
@@ -400,6 +401,8 @@ kill "$TICK" 2>/dev/null || true
 say "times"
 printf '%s\n' "${TIMES[@]}" | sort -rn
 say "all of it: $((SECONDS - BEGAN)) s, $JOBS jobs at a time"
+# A loop that ended before its jobs is no success.
+[ ${#TIMES[@]} = ${#QUEUE[@]} ] || die "${#TIMES[@]} of ${#QUEUE[@]} jobs were run"
 if [ ${#BROKEN[@]} != 0 ]; then say "failed: ${BROKEN[*]}; see build/results/jobs"; fi
 if [ "$SKIPPED" != 0 ]; then SKIPS=", $SKIPPED skipped"; else SKIPS=; fi
 echo "$PASSED passed, $FAILED failed$SKIPS"
