@@ -146,7 +146,7 @@ DROP TABLE t;
 
 -- candidates by the signs of vectors, and of these the nearest
 CREATE FUNCTION numbers(i int, dim int) RETURNS vector LANGUAGE sql IMMUTABLE AS
-	'SELECT array_agg((hashint8(i::int8 * 1000003 + j)::int8 & 1073741823) / 1073741823.0 - 0.5 ORDER BY j)::vector FROM generate_series(1, dim) j';
+	'SELECT array_agg((hashint8(i::int8 * 1000003 + j) & 1073741823) / 1073741823::float8 - 0.5)::vector FROM generate_series(1, dim) j';
 CREATE TABLE t (id int, val vector(64));
 INSERT INTO t SELECT i, numbers(i % 100, 64) + numbers(i, 64) FROM generate_series(1, 4000) i;
 CREATE INDEX t_idx ON t USING pipeann ((binary_quantize(val)::bit(64)) bit_hamming_ops);

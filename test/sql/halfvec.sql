@@ -5,7 +5,7 @@ SET jit = off;
 SET client_min_messages = warning;
 
 CREATE FUNCTION noise(i int, dim int) RETURNS float8[] LANGUAGE sql IMMUTABLE AS
-	'SELECT array_agg((hashint8(i::int8 * 1000003 + j)::int8 & 1073741823) / 1073741823.0 - 0.5 ORDER BY j)
+	'SELECT array_agg((hashint8(i::int8 * 1000003 + j) & 1073741823) / 1073741823::float8 - 0.5)
 	FROM generate_series(1, dim) j';
 
 -- few rows: order, rows without a vector, a query of NULL

@@ -36,7 +36,7 @@ BEGIN
 	RETURN found;
 END $$;
 CREATE FUNCTION noise(i int, dim int) RETURNS vector LANGUAGE sql IMMUTABLE AS
-	'SELECT array_agg((hashint8(i::int8 * 1000003 + j)::int8 & 1073741823) / 1073741823.0 - 0.5 ORDER BY j)::float8[]::vector
+	'SELECT array_agg((hashint8(i::int8 * 1000003 + j) & 1073741823) / 1073741823::float8 - 0.5)::vector
 	FROM generate_series(1, dim) j';
 -- text that does not compress, of 32 * n characters
 CREATE FUNCTION long_text(i int, n int) RETURNS text LANGUAGE sql IMMUTABLE AS

@@ -28,12 +28,13 @@ BEGIN
 END $$;
 
 -- which storage is chosen: as many bits as fit where a page has a quarter more nodes than with half precision
+CREATE TABLE numbers AS SELECT noise(i, 2048)::vector AS val FROM generate_series(1, 1000) i;
 CREATE FUNCTION chosen(dim int, options text DEFAULT '') RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	result text;
 BEGIN
 	EXECUTE format('CREATE TABLE wide (val vector(%s))', dim);
-	INSERT INTO wide SELECT noise(i, dim)::vector FROM generate_series(1, 1000) i;
+	INSERT INTO wide SELECT subvector(val, 1, dim) FROM numbers;
 	EXECUTE format('CREATE INDEX wide_v ON wide USING pipeann (val vector_l2_ops) %s', options);
 	SELECT format('%s, %s on a page', storage, slots_per_page) FROM pipeann_index_info('wide_v') INTO result;
 	DROP TABLE wide;
@@ -56,7 +57,7 @@ CREATE FUNCTION orders(kind text, class text, op text) RETURNS text LANGUAGE plp
 DECLARE
 	result text;
 BEGIN
-	EXECUTE format('CREATE INDEX t_v ON t USING pipeann (val %s) WITH (storage = %s)', class, kind);
+	EXECUTE format('CREATE INDEX t_v ON t USING pipeann (val %s) WITH (storage = %s, m = 8, ef_construction = 24)', class, kind);
 	SELECT format('%s by %s: has codes %s', kind, class, has_codes) FROM pipeann_index_info('t_v') INTO result;
 	FOR k IN 1..2 LOOP
 		SELECT format('%s, %s of 15 exact', result, count(*) FILTER (WHERE is_exact(op, row_of(i, 256), 10)))
@@ -73,7 +74,7 @@ SELECT orders(kind, class, op) FROM unnest(ARRAY['sq12', 'sq13', 'sq14', 'sq12',
 	ARRAY['<->', '<#>', '<=>', '<=>', '<#>']) u(kind, class, op);
 
 -- inserts, equal vectors, vectors that differ by less than a bit, DELETE and VACUUM
-CREATE INDEX t_v ON t USING pipeann (val vector_l2_ops) WITH (storage = sq12);
+CREATE INDEX t_v ON t USING pipeann (val vector_l2_ops) WITH (storage = sq12, m = 8, ef_construction = 24);
 INSERT INTO t (val) SELECT row_of(i, 256) FROM generate_series(5001, 5200) i;
 INSERT INTO t (val) SELECT row_of(5003, 256) FROM generate_series(1, 30);
 INSERT INTO t (val) SELECT row_of(5003, 256) + array_fill(1e-6 * n, ARRAY[256])::vector FROM generate_series(1, 40) n;
@@ -110,20 +111,21 @@ TRUNCATE t;
 DROP INDEX t_v;
 ALTER TABLE t ALTER val TYPE vector(512);
 CREATE INDEX t_v ON t USING pipeann (val vector_cosine_ops) INCLUDE (id) WITH (m = 8, ef_construction = 24);
-INSERT INTO t (val) SELECT row_of(i, 512) FROM generate_series(1, 3000) i;
+INSERT INTO t (val) SELECT row_of(i, 512) FROM generate_series(1, 800) i;
 SELECT storage, generation FROM pipeann_index_info('t_v');
-INSERT INTO t (val) SELECT row_of(i, 512) FROM generate_series(3001, 4300) i;
+INSERT INTO t (val) SELECT row_of(i, 512) FROM generate_series(801, 1300) i;
 REINDEX INDEX t_v;
 SELECT storage, generation FROM pipeann_index_info('t_v');
 SET pipeann.ef_search = 1000;
-SELECT bool_and(is_exact('<=>', row_of(i, 512), 10)) FROM generate_series(5, 4300, 300) i;
+SELECT bool_and(is_exact('<=>', row_of(i, 512), 10)) FROM generate_series(5, 1300, 100) i;
 SELECT bool_and(found = val) FROM (SELECT (SELECT val FROM t ORDER BY val <=> o.val, id LIMIT 1) AS found, val FROM t o
-	WHERE id % 500 = 3) s;
+	WHERE id % 200 = 3) s;
 SELECT pipeann_check('t_v', true) = nodes AS whole FROM pipeann_index_info('t_v');
 -- index-only scans have rows in order, too
 VACUUM t;
 SELECT bool_and(ids = wanted) FROM (SELECT (SELECT array_agg(id) FROM (SELECT id FROM t ORDER BY val <=> query LIMIT 10) s) AS ids,
 	(SELECT array_agg(id) FROM (SELECT id FROM t ORDER BY (val <=> query) + 0 LIMIT 10) s) AS wanted
-	FROM (SELECT row_of(i, 512) AS query FROM generate_series(7, 4300, 600) i OFFSET 0) s) s;
+	FROM (SELECT row_of(i, 512) AS query FROM generate_series(7, 1300, 200) i OFFSET 0) s) s;
 DROP TABLE t;
+DROP TABLE numbers;
 DROP FUNCTION orders, chosen, is_exact, row_of, noise;

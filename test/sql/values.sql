@@ -69,21 +69,21 @@ BEGIN
 	RETURN NEXT;
 END $$;
 SELECT 'few' AS vectors, * FROM try('', 3, 100, '{-0,0,1}');
-SELECT 'with -0' AS vectors, * FROM try('', 3, 2000, '{-0,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}');
-SELECT 'without' AS vectors, * FROM try('', 3, 2000, '{0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}');
-SELECT 'bytes wanted' AS vectors, * FROM try(', storage = int8', 3, 2000, '{-0,0,1,-2,3,4,5,6,-7,8,9}');
-SELECT 'bytes wanted' AS vectors, * FROM try(', storage = uint8', 3, 2000, '{-0,0,1,2,3,4,255}');
-SELECT 'half precision' AS vectors, * FROM try(', storage = float2', 4, 2000, '{-0,0,1e-9,-1e-9,0.1,0.10001,3}');
+SELECT 'with -0' AS vectors, * FROM try('', 3, 1200, '{-0,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}');
+SELECT 'without' AS vectors, * FROM try('', 3, 1200, '{0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}');
+SELECT 'bytes wanted' AS vectors, * FROM try(', storage = int8', 3, 1200, '{-0,0,1,-2,3,4,5,6,-7,8,9}');
+SELECT 'bytes wanted' AS vectors, * FROM try(', storage = uint8', 3, 1200, '{-0,0,1,2,3,4,255}');
+SELECT 'half precision' AS vectors, * FROM try(', storage = float2', 4, 1200, '{-0,0,1e-9,-1e-9,0.1,0.10001,3}');
 SELECT 'half precision' AS vectors, * FROM try('', 40, 1200, '{-0,0,1e-9,-1e-9,-0.1,0.10001,3}');
-SELECT 'floats' AS vectors, * FROM try(', storage = float4', 3, 2000, '{-0,0,1,2,0.5}');
+SELECT 'floats' AS vectors, * FROM try(', storage = float4', 3, 1200, '{-0,0,1,2,0.5}');
 
 -- vectors with -0 come to an index of bytes
 TRUNCATE t;
 ALTER TABLE t ALTER v TYPE vector(3);
-SELECT fill(3, 1, 3000, '{0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}') \g /dev/null
+SELECT fill(3, 1, 1600, '{0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}') \g /dev/null
 CREATE INDEX t_v ON t USING pipeann (f, v vector_l2_ops) INCLUDE (id, r, n, b, c, d, x, y, z, i, j, a, na, by, bi, p, ra, tz, u, s);
-SELECT fill(3, 3001, 3200, '{-0,1,2}') \g /dev/null
-SELECT fill(3, 3201, 3400, '{0,1,2}') \g /dev/null
+SELECT fill(3, 3001, 3100, '{-0,1,2}') \g /dev/null
+SELECT fill(3, 3201, 3300, '{0,1,2}') \g /dev/null
 SELECT storage, pipeann_check('t_v', true) > 0 AS sound, c.* FROM pipeann_index_info('t_v'), compare() c;
 VACUUM ANALYZE t;
 SELECT storage, pipeann_check('t_v', true) > 0 AS sound, c.* FROM pipeann_index_info('t_v'), compare() c;
