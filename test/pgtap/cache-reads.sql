@@ -9,8 +9,7 @@ CREATE TABLESPACE pipeann_test LOCATION '';
 SELECT plan(44);
 
 -- What a search read it does not bring to stay (test/t/cache-hot-pages.pl).
-ALTER SYSTEM SET pipeann.hot_pages = 0;
-SELECT pg_reload_conf() AS reloaded, pg_sleep(1) AS slept \gset
+SET pipeann.hot_pages = off;
 CREATE TABLE cached AS SELECT id, val FROM strips WHERE id <= 8000;
 CREATE INDEX cached_idx ON cached USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 40);
 
@@ -97,6 +96,4 @@ FROM pipeann_stats WHERE indexrelid = 'cached_idx'::regclass;
 
 DROP TABLE cached;
 DROP TABLESPACE pipeann_test;
-ALTER SYSTEM RESET pipeann.hot_pages;
-SELECT pg_reload_conf() AS reloaded \gset
 SELECT * FROM finish();

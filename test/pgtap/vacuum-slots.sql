@@ -5,7 +5,7 @@ SET enable_seqscan = off;
 -- VACUUM cannot run in a transaction: what these tests make is dropped at the end.
 CREATE OR REPLACE PROCEDURE drop_all() LANGUAGE sql AS 'DROP TABLE IF EXISTS items, churned, equal, wide, large, small, hidden, rounds, refilled';
 CALL drop_all();
-SELECT plan(91);
+SELECT plan(71);
 
 -- Share of the given rows that a search for them finds.
 CREATE OR REPLACE FUNCTION found_by_itself(tab regclass, condition text) RETURNS numeric LANGUAGE plpgsql AS $$
@@ -28,16 +28,6 @@ DECLARE
 BEGIN
 	checked := pipeann_check(index);
 	RETURN checked = nodes(index);
-END $$;
-
--- A file's size once it is no more than that: a worker gives back its end after VACUUM.
-CREATE OR REPLACE FUNCTION size_at_last(index regclass, most bigint) RETURNS bigint LANGUAGE plpgsql AS $$
-BEGIN
-	FOR i IN 1 .. 1200 LOOP
-		EXIT WHEN pg_relation_size(index) <= most;
-		PERFORM pg_sleep(0.05);
-	END LOOP;
-	RETURN pg_relation_size(index);
 END $$;
 
 -- a third goes, others come
@@ -63,17 +53,6 @@ SELECT ok(bool_and(is_in_order('items', '<->', val, 30)), 'rows come in order') 
 SELECT nodes('items_idx') AS nodes \gset
 VACUUM items;
 SELECT is(nodes('items_idx'), :nodes::bigint, 'VACUUM without dead rows changes nothing');
--- Until workers that VACUUM and inserts have asked for have ended: the snapshot of one keeps
--- rows, and how far it has come decides where nodes are. (It may wait for snapshots in turn.)
-CREATE OR REPLACE PROCEDURE await_workers() LANGUAGE plpgsql AS $$
-BEGIN
-	FOR i IN 1 .. 1200 LOOP
-		PERFORM pg_stat_clear_snapshot(), pg_sleep(0.05);
-		EXIT WHEN NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type LIKE 'pipeann %');
-		COMMIT;
-	END LOOP;
-END $$;
-CALL await_workers();
 -- all go, some come
 DELETE FROM items;
 VACUUM items;
@@ -88,7 +67,7 @@ SELECT cmp_ok(graph_pages('items_idx'), '<=', (SELECT pages * 13 / 10 FROM fresh
 DROP TABLE items;
 TRUNCATE truths;
 
--- all rows replaced ten times, half of them at a time
+-- all rows replaced five times, half of them at a time
 CREATE TABLE churned AS SELECT id, val FROM strips WHERE id <= 4500;
 CREATE INDEX churned_idx ON churned USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 40);
 SELECT graph_pages('churned_idx') AS pages, pg_relation_size('churned_idx') AS size \gset
@@ -96,19 +75,16 @@ CREATE OR REPLACE PROCEDURE replace_half(round int) LANGUAGE sql AS $$
 	INSERT INTO churned SELECT id, val FROM strips
 	WHERE id IN (SELECT 1 + ((round + 2) * 2250 + i) % 12000 FROM generate_series(0, 2249) i)
 $$;
-SELECT s FROM generate_series(0, 19) round, unnest(ARRAY[
+SELECT s FROM generate_series(0, 9) round, unnest(ARRAY[
 	format('DELETE FROM churned WHERE id IN (SELECT 1 + (%s * 2250 + i) %% 12000 FROM generate_series(0, 2249) i)', round),
 	'VACUUM churned',
-	'CALL await_workers()',
 	format('SELECT ok(is_sound(''churned_idx''), ''churn: the index is whole after VACUUM %s'')', round),
 	format('CALL replace_half(%s)', round),
-	'CALL await_workers()',
 	format('SELECT ok(is_sound(''churned_idx''), ''churn: and after the inserts'')')]) s \gexec
 SELECT is((SELECT count(*)::int FROM churned), 4500, 'churn: as many rows as before');
 VACUUM churned;
-CALL await_workers();
 -- (codes made anew begin an extent of 1 MB)
-SELECT cmp_ok(size_at_last('churned_idx', (:size * 1.3)::bigint + 1048576), '<=', (:size * 1.3)::bigint + 1048576, 'churn: the file did not grow by more than 0.3');
+SELECT cmp_ok(pg_relation_size('churned_idx'), '<=', (:size * 1.3)::bigint + 1048576, 'churn: the file did not grow by more than 0.3');
 SELECT cmp_ok(graph_pages('churned_idx'), '<=', (:pages * 1.27)::bigint, 'churn: nor the graph by more than 0.27');
 SELECT cmp_ok(found_by_itself('churned', 'id % 5 = 0'), '>=', 0.99, 'churn: every row is found');
 SELECT recall('churned', '<->', 'subvector(val, 309, 112)') AS recall, pages_read('churned') AS reads \gset
@@ -126,7 +102,7 @@ TRUNCATE truths;
 CREATE TABLE refilled (id int, val vector(112));
 CREATE TRIGGER refilled_first BEFORE INSERT ON refilled EXECUTE FUNCTION lock_first();
 CREATE INDEX refilled_idx ON refilled USING pipeann (val vector_l2_ops) WITH (m = 8, ef_construction = 40);
-CREATE OR REPLACE PROCEDURE fill() LANGUAGE sql AS 'INSERT INTO refilled SELECT id, val FROM strips WHERE id <= 9500';
+CREATE OR REPLACE PROCEDURE fill() LANGUAGE sql AS 'INSERT INTO refilled SELECT id, val FROM strips WHERE id <= 6000';
 CALL fill();
 SELECT recall('refilled', '<->', 'subvector(val, 309, 112)') AS recall, pages_read('refilled') AS reads, graph_pages('refilled_idx') AS pages \gset
 DELETE FROM refilled;
