@@ -13,7 +13,7 @@ use Test::More;
 need_images();
 
 my $vectors = images(10000, 7);
-my @queries = map { $vectors->[ $_ * 499 ] } 0 .. 14;
+my @queries = map { $vectors->[ $_ * 499 ] } 0 .. 7;
 
 # Answers are to be the exact ones.
 my $exact = "$Pipeann::TO_THE_END";
@@ -241,7 +241,8 @@ sub test_little
 	return;
 }
 
-test_little(@$_) for [ 1, 1 ], [ 1, 0 ], [ 0, 1 ], [ 0, 0 ];
+# (without memory it is the same whether the library was preloaded)
+test_little(@$_) for [ 1, 1 ], [ 1, 0 ], [ 0, 1 ];
 
 # Room for one index only: those of two databases take turns, and so do those of many partitions.
 {

@@ -17,13 +17,13 @@ my $SEGMENT = 131072;			# blocks
 my $node = make_node('segments', conf => "shared_buffers = 64MB\nmaintenance_work_mem = 1GB\nmax_wal_size = 4GB");
 my $images = images(10000, 14);
 
-# Sums of two images: as many as are needed.
+# Sums of two images, half of each: as many as are needed, and one is more than a tenth of a page.
 create_items($node, 'source', $images, index => '');
 my $session = session($node, timeout => 900);
-$session->rows("CREATE TABLE items (id int PRIMARY KEY, v vector(196));"
-	. "INSERT INTO items SELECT n, a.v + b.v FROM generate_series(1, $ROWS) n JOIN source a ON a.id = n % 10000 + 1"
+$session->rows("CREATE TABLE items (id int PRIMARY KEY, v vector(98));"
+	. "INSERT INTO items SELECT n, subvector(a.v + b.v, 50, 98) FROM generate_series(1, $ROWS) n JOIN source a ON a.id = n % 10000 + 1"
 	. " JOIN source b ON b.id = (n / 10000 * 617 + n) % 10000 + 1;"
-	. 'CREATE TABLE more AS SELECT n + 1000000 AS id, a.v + b.v AS v FROM generate_series(1, 300) n JOIN source a ON a.id = n'
+	. 'CREATE TABLE more AS SELECT n + 1000000 AS id, subvector(a.v + b.v, 50, 98)::vector(98) AS v FROM generate_series(1, 300) n JOIN source a ON a.id = n'
 	. ' JOIN source b ON b.id = 9000 + n; ANALYZE items');
 my $started = time;
 $session->rows('CREATE INDEX items_v ON items USING pipeann (v vector_l2_ops)'
