@@ -16,7 +16,7 @@ use Test::More;
 our @EXPORT = qw(
   need_images images whole_images load_vectors make_node use_library create_items
   session answer exact_answer same_answer recall found_rate info
-  log_text crash_lines is_up wait_until gets_codes random_seed compile_c leave_unchecked
+  log_text crash_lines is_up kill_backend wait_until gets_codes random_seed compile_c leave_unchecked
   size_on_disk segment_files title_column kind_columns incomplete_kinds
 );
 
@@ -332,6 +332,17 @@ sub is_up
 	return eval { ($node->psql('postgres', 'SELECT 1'))[0] == 0 };
 }
 
+# Kill a backend, which has the server end all others and begin again. A postmaster that has not
+# noticed yet still answers.
+sub kill_backend
+{
+	my ($node, $pid) = @_;
+	my $from = -s $node->logfile;
+
+	kill 'KILL', $pid;
+	return wait_until('recovery', sub { log_text($node, $from) =~ /all server processes terminated; reinitializing/ && is_up($node) });
+}
+
 # Wait until the code returns true; bounded.
 sub wait_until
 {
@@ -351,7 +362,7 @@ sub gets_codes
 {
 	my ($session, $index, $what) = @_;
 
-	return ok(eval { wait_until('codes', sub { info($session, $index, 'has_codes') eq 't' }, 120) }, $what);
+	return ok(eval { wait_until('codes', sub { info($session, $index, 'has_codes') eq 't' }) }, $what);
 }
 
 # Seeds Perl's random numbers; PIPEANN_SEED repeats a run.

@@ -96,10 +96,9 @@ for my $n (0, 2)
 	$session->send($sql);
 	wait_until('a file', sub { $session->ready(0) || grep { m{/pipeann\.1\b} } map { glob "$_/*" } temporary_files() });
 	my ($pid) = worker_pids();
-	kill 'KILL', $pid;
+	kill_backend($node, $pid);
 	isnt($session->receive->{error}, undef, 'a worker is killed: the session ends');
 	$_->close for $session, $other;
-	wait_until('restarted', sub { is_up($node) });
 	$_->reconnect for $session, $other;
 	$session->rows("SET client_min_messages = notice; SET maintenance_work_mem = '1MB'");
 	nothing_left('a worker is killed');

@@ -58,8 +58,7 @@ cmp_ok(huge('another'), '>=', 2048, 'has them, too');
 
 # The server ends all backends, and begins with new shared memory.
 my $victim = session($node);
-kill 'KILL', $victim->backend;
-ok(wait_until('the server is up again', sub { is_up($node) }), 'up again after a crash');
+ok(kill_backend($node, $victim->backend), 'up again after a crash');
 $victim->close;
 cmp_ok(huge('after it'), '>=', 2048, 'codes are in a huge page again');
 

@@ -40,7 +40,7 @@ sub left_over { return $session->row("SELECT count(*) FROM pg_index WHERE NOT in
 sub set { my ($setting, $value) = @_; $session->rows("ALTER SYSTEM SET $setting = '$value'"); $node->reload; return wait_until($setting, sub { ($session->row("SHOW $setting") // '') eq $value }); }
 sub rebuilt { my ($index, $oid) = @_; return eval { wait_until("$index to be rebuilt", sub { oid_of($index) != $oid && left_over() == 0 }, 400) }; }
 sub workers { return $session->row("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pipeann reindex'") + 0; }
-sub idle { return wait_until('no worker', sub { workers() == 0 }, 120); }
+sub idle { return wait_until('no worker', sub { workers() == 0 }); }
 
 # A table, by rows with an index on them, or by an index that grows from nothing.
 sub make
@@ -159,7 +159,7 @@ for my $kind ('a snapshot', 'a prepared transaction')
 	$old->rows($kind eq 'a snapshot' ? 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM built' : "BEGIN; DELETE FROM built WHERE id = 1; PREPARE TRANSACTION 'old'");
 	select undef, undef, undef, 2 * $MINUTE / 1000;
 	fill('items', 1, $ROWS);
-	wait_until('the worker to wait', sub { $session->row("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pipeann reindex' AND wait_event = 'Extension'") }, 60);
+	wait_until('the worker to wait', sub { $session->row("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pipeann reindex' AND wait_event = 'Extension'") });
 	is(oid_of('items_v'), $oid, "$kind keeps it from beginning");
 	is($session->row("SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE a.backend_type = 'pipeann reindex' AND l.relation = 'items'::regclass"), 0, "$kind: it has no lock meanwhile");
 	$old->rows($kind eq 'a snapshot' ? 'COMMIT' : "ROLLBACK PREPARED 'old'");
@@ -180,7 +180,7 @@ sub stop_at
 	set('pipeann.pause_at', $point);
 	ask_again();
 	fill('items', 1, $ROWS);
-	wait_until("a worker at $point", sub { $session->row("SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND NOT l.granted AND a.backend_type = 'pipeann reindex'") }, 120);
+	wait_until("a worker at $point", sub { $session->row("SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND NOT l.granted AND a.backend_type = 'pipeann reindex'") });
 	is(left_over(), 1, "$point: another index is being made");
 	is($session->row("SELECT count(*) FROM pg_depend d JOIN pg_index i ON i.indexrelid = d.objid WHERE d.deptype = 'x' AND NOT i.indisvalid"), 1, "$point: which is marked");
 	return;
@@ -206,9 +206,9 @@ for my $point ('build-scanned', 'vacuum-rows-removed')
 	stop_at($point);
 	$from = log_end();
 	is($session->ask('BEGIN; LOCK TABLE items IN SHARE MODE; COMMIT')->{error}, undef, "$point: who waits for its lock gets it");
-	ok(eval { wait_until('its line', sub { log_text($node, $from) =~ /automatic reindex was canceled, as other sessions waited for its locks/ }, 60) }, "$point: the worker was canceled");
+	ok(eval { wait_until('its line', sub { log_text($node, $from) =~ /automatic reindex was canceled, as other sessions waited for its locks/ }) }, "$point: the worker was canceled");
 	set('pipeann.pause_at', '');
-	ok(eval { wait_until('no index left over', sub { left_over() == 0 }, 60) }, "$point: nothing is left over");
+	ok(eval { wait_until('no index left over', sub { left_over() == 0 }) }, "$point: nothing is left over");
 	$locker->rows('SELECT pg_advisory_unlock_all()');
 	ok(rebuilt_at_last(0), "$point: and it is tried again");
 	idle();
@@ -216,9 +216,7 @@ for my $point ('build-scanned', 'vacuum-rows-removed')
 	# a worker that is killed; an index of a user's own that is not valid stays
 	stop_at($point);
 	my $pid = $session->row("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pipeann reindex'");
-	kill 'KILL', $pid;
-	wait_until('the server to go on', sub { !eval { $locker->row('SELECT 1') } }, 60);
-	wait_until('the server to be back', sub { is_up($node) }, 120);
+	kill_backend($node, $pid);
 	$_->reconnect for $session, $locker;
 	set('pipeann.pause_at', '');
 	is(left_over(), 1, "$point, killed: an index is left over");
@@ -242,7 +240,7 @@ $session->rows('ALTER DATABASE closed ALLOW_CONNECTIONS false');
 $oid = $inside->row("SELECT 'items_v'::regclass::oid");
 $inside->rows('INSERT INTO items ' . vectors(1, $ROWS));
 is(info($inside, 'items_v', 'has_codes'), 't', 'ALLOW_CONNECTIONS false: it has codes');
-ok(eval { wait_until('a worker', sub { $inside->row("SELECT 'items_v'::regclass::oid") != $oid }, 120) }, 'ALLOW_CONNECTIONS false: it is rebuilt');
+ok(eval { wait_until('a worker', sub { $inside->row("SELECT 'items_v'::regclass::oid") != $oid }) }, 'ALLOW_CONNECTIONS false: it is rebuilt');
 $inside->close;
 
 # ---------- a replica ----------

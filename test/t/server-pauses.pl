@@ -216,7 +216,7 @@ sub meet
 	$worker->rows("SET pipeann.pause_at = '" . ($point =~ s/,.*//r) . "'");
 	$worker->send($statement->($table, $source));
 	$fresh += 60 if $point eq 'page-given-out';
-	my $came = eval { wait_until($point, sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);
+	my $came = eval { wait_until($point, sub { $worker->ready(0) || waits($control) }) } && !$worker->ready(0);
 	push @problems, 'the point was not reached' unless $came;
 
 	if ($other eq 'kill')
@@ -287,7 +287,7 @@ for my $half (0, 1)
 		$control->rows("SELECT pg_advisory_lock($KEY)");
 		$worker->rows("SET pipeann.pause_at = 'scan-searched'; SET enable_seqscan = off");
 		$worker->send("$nearest LIMIT 20");
-		my $came = eval { wait_until('scan-searched', sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);
+		my $came = eval { wait_until('scan-searched', sub { $worker->ready(0) || waits($control) }) } && !$worker->ready(0);
 		$node->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP ON) seen');
 		is($node->safe_psql('postgres', q{SELECT relallvisible = relpages FROM pg_class WHERE relname = 'seen'}), 't', 'all pages are all-visible');
 		release($control);
@@ -313,7 +313,7 @@ SKIP: {
 	$control->rows("SELECT pg_advisory_lock($KEY)");
 	$worker->rows("SET pipeann.pause_at = 'metapage-read'; SET enable_seqscan = off; SET pipeann.ef_search = 200");
 	$worker->send("SELECT id FROM anew ORDER BY v <-> '$query' LIMIT 10");
-	my $came = eval { wait_until('metapage-read', sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);
+	my $came = eval { wait_until('metapage-read', sub { $worker->ready(0) || waits($control) }) } && !$worker->ready(0);
 	$node->safe_psql('postgres', 'INSERT INTO anew SELECT 100000 + n, (SELECT array_agg(2000 + 1000 * sin(n * 17 + j * j)) FROM generate_series(1, 49) j)::vector FROM generate_series(1, 900) n');
 	cmp_ok($node->safe_psql('postgres', q{SELECT generation FROM pipeann_index_info('anew_v')}), '>', 0, 'codes were made anew');
 	release($control);
@@ -335,7 +335,7 @@ SKIP: {
 	$control->rows("SELECT pg_advisory_lock($KEY)");
 	$worker->rows("SET pipeann.pause_at = 'recall-truth'");
 	$worker->send("SELECT pipeann_recall('few_v', 10, 20)");
-	my $came = eval { wait_until('recall-truth', sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);
+	my $came = eval { wait_until('recall-truth', sub { $worker->ready(0) || waits($control) }) } && !$worker->ready(0);
 	ok($came, 'pipeann_recall knows the true neighbours');
 	$node->safe_psql('postgres', "INSERT INTO few VALUES ('[3,2,9]')");
 	release($control);
@@ -357,7 +357,7 @@ SKIP: {
 	$worker->{backend} = $worker->backend;
 	$worker->rows("SET pipeann.pause_at = 'insert-node-written'");
 	$worker->send('INSERT INTO hung SELECT * FROM source WHERE id = 5000');
-	my $came = eval { wait_until('insert-node-written', sub { $worker->ready(0) || waits($control) }, 60) } && !$worker->ready(0);
+	my $came = eval { wait_until('insert-node-written', sub { $worker->ready(0) || waits($control) }) } && !$worker->ready(0);
 	ok($came, 'a node is written and has no code');
 	$control->rows("SELECT pg_cancel_backend($worker->{backend})");
 	like($worker->receive->{error}, qr/canceling statement/, 'its insert is cancelled');

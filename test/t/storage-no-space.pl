@@ -164,8 +164,8 @@ SKIP:
 	$node->reload;
 	wait_until('the setting', sub { $session->row('SHOW pipeann.auto_reindex') eq 'on' });
 	is($session->ask('VACUUM swapped')->{error}, undef, 'reindex: VACUUM ends well');
-	ok(eval { wait_until('the error', sub { log_text($node, $from) =~ /ERROR:  $no_space/ }, 120) }, "reindex: the worker's error is in the log");
-	ok(eval { wait_until('nothing left over', sub { $session->row('SELECT count(*) FROM pg_index WHERE NOT indisvalid') == 0 }, 120) }, 'reindex: nothing is left over');
+	ok(eval { wait_until('the error', sub { log_text($node, $from) =~ /ERROR:  $no_space/ }) }, "reindex: the worker's error is in the log");
+	ok(eval { wait_until('nothing left over', sub { $session->row('SELECT count(*) FROM pg_index WHERE NOT indisvalid') == 0 }) }, 'reindex: nothing is left over');
 	is($session->row("SELECT 'swapped_v'::regclass::oid"), $oid, 'reindex: it is as it was');
 	$faults->clear;
 	all_right('reindex failed', 'swapped', 5000);

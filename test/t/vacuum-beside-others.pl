@@ -126,19 +126,18 @@ for my $trial (0 .. 1)
 	my ($session, $pid) = begin_vacuum("DELETE FROM items WHERE id % $victims[$trial] = 1");
 
 	nap(0.1 + rand 1);
-	kill 'KILL', $pid;
+	kill_backend($primary, $pid);
 	$session->receive;
-	wait_until('recovery', sub { is_up($primary) });
 	check_all("crash $trial", 10000);
 	$primary->safe_psql('postgres', 'VACUUM items');
 	check_all("after crash $trial", 60);
 }
 
 # Most rows go, one fifth after the other: what is left is still found, also a row
-# that most of what led to it is gone. (Without edges from near 12 of these were
-# missed, 3 of them with 100 candidates.)
+# that most of what led to it is gone. (Without edges from near 12 of twice as many were
+# missed.)
 my @missed;
-for my $k (1 .. 6)
+for my $k (1 .. 3)
 {
 	my $session = session($primary);
 	my $rows = "SELECT id * $k * 7919 % 9001 AS id, v FROM source WHERE id <= 9000";
@@ -153,7 +152,7 @@ for my $k (1 .. 6)
 	$session->rows('DROP TABLE waning');
 	$session->close;
 }
-cmp_ok(scalar @missed, '<=', 6, 'of 108,000 rows in waning tables each but a few is found') or diag "@missed";
+cmp_ok(scalar @missed, '<=', 3, 'of 54,000 rows in waning tables each but a few is found') or diag "@missed";
 
 # Of 3,000 groups of 20 nearly all rows go, and with them what led from group to group:
 # those that are left are found all the same.
