@@ -57,7 +57,7 @@ def begin(options, **settings):
 def prepared(options, store):
     """The data sets that were asked for, one after the other, as the results know them."""
     for name in options.datasets:
-        own = {} if name in datasets.NAMED else {"metric": options.metric, "query_file": options.query_file}
+        own = {} if name in datasets.NAMED else {"metric": options.metric or "l2", "query_file": options.query_file}
         data = datasets.prepare(name, options.cache, options.rows, options.queries, **own)
         store.entry(data)
         print(f"{data.title}, {len(data.base):,} rows, {len(data.queries)} queries", flush=True)
