@@ -2,9 +2,9 @@
 
 bench/run targets [--datasets NAME,...] [--rows N] [--targets R,...] [--out FOLDER]
 
-The curve is the one that the build measures with its own rows; with --calibrate half of the queries measure it,
-and the other half are asked. Beside the targets stands the default, ef_search = 100. Rows are some of the set, by chance, and
-queries others: its first rows need not be like the rest (words stand by how common they are).
+The curve is the one that the build measures with its own rows. Beside the targets stands the default, ef_search = 100.
+Rows are some of the set, by chance, and queries others: its first rows need not be like the rest (words stand by how
+common they are).
 """
 import copy
 import os
@@ -41,13 +41,6 @@ def prepared(name, options, store):
     return data
 
 
-def calibrate(lab, system, queries):
-    """With the first half of them; the numbers of the others."""
-    lab.session.rows("SELECT pipeann_calibrate(%s, (SELECT array_agg(embedding) FROM queries WHERE id < %s))",
-                     lab.index(system), queries // 2)
-    return range(queries // 2, queries)
-
-
 def lists(lab, system, target):
     """The curve's list."""
     if target == DEFAULT:
@@ -67,9 +60,6 @@ def measure(data, options, server, store):
     lab = labs.Lab(data, [system], server, store)
     lab.load()
     lab.build(system)
-    numbers = range(len(lab.vectors))
-    if options.calibrate:
-        numbers = calibrate(lab, system, len(lab.vectors))
     for place in PLACES:
         if place == "memory":
             lab.into_memory()
@@ -77,8 +67,8 @@ def measure(data, options, server, store):
             if place == "disk":
                 lab.out_of_memory(system)
             lab.plan(system, target)
-            row = {"target": target, **lab.timed(system, list(numbers)), **lists(lab, system, target)}
-            store.targets.add(dataset=data.name, rows=lab.rows, place=place, calibrated=options.calibrate, **row)
+            row = {"target": target, **lab.timed(system, list(range(len(lab.vectors)))), **lists(lab, system, target)}
+            store.targets.add(dataset=data.name, rows=lab.rows, place=place, **row)
             print(describe(data, place, row), flush=True)
     lab.drop()
 
@@ -87,7 +77,6 @@ def main():
     options = command.parser("targets", __doc__, sets="fashion,glove,glove100", rows=60000, queries=1000)
     options.add_argument("--targets", type=command.numbers(float), default=[0.9, 0.95, 0.99], metavar="R,...",
                          help="default %(default)s")
-    options.add_argument("--calibrate", action="store_true", help="measure the curve with half of the queries")
     options = options.parse_args()
     server, store = command.begin(options)
     for name in options.datasets:
