@@ -672,7 +672,10 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 #define NEAREST 3
 #define DEFAULT_PLACES 88
 
-/* All pairs of so few are fewer than those of the leaves that they would be in. */
+/*
+ * All pairs of this many strings of bits are fewer than those of the leaves that they would be
+ * in. Vectors do worse by their nearest alone: inner products 0.975 for 1.000.
+ */
 #define MOST_COMPARED 4096
 #define HALF_LEAF (PIPEANN_LEAF / 2)
 
@@ -713,7 +716,7 @@ PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 {
 	Partition	p = {.fixed = f,.reservoirs = r};
 
-	if (f->n <= MOST_COMPARED && first == 0 && end == c->n)
+	if (f->scale->bits && f->n <= MOST_COMPARED && first == 0 && end == c->n)
 	{
 		CompareAll(team, f, r);
 		return;

@@ -158,7 +158,7 @@ FindTheNearestOfAll(void)
 			if (resident == 100)
 				CHECK(several.explored < 0.7 * apart.explored);
 			else
-				CHECK(several.reads < 0.9 * apart.reads);
+				CHECK(several.reads < 0.95 * apart.reads);
 		}
 }
 
