@@ -672,10 +672,7 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 #define NEAREST 3
 #define DEFAULT_PLACES 88
 
-/*
- * All pairs of this many strings of bits are fewer than those of the leaves that they would be
- * in. Vectors do worse by their nearest alone: inner products 0.975 for 1.000.
- */
+/* All pairs of this many strings of bits are fewer than those of their leaves. Vectors get worse edges so. */
 #define MOST_COMPARED 4096
 #define HALF_LEAF (PIPEANN_LEAF / 2)
 

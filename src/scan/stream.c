@@ -385,7 +385,8 @@ MustGoOn(PipeannScan *state)
 							  ends && pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF ?
 							  PIPEANN_ITERATIVE_STRICT : pipeann_iterative_scan);
 
-	if (frontier.distance >= Min(next == NULL ? INFINITY : next->most, state->most))
+	if (next == NULL ? frontier.distance >= state->most && !isinf(state->most) :
+		frontier.distance >= Min(next->most, state->most))
 		return false;
 	if (frontier.ended_early && next != NULL && known != NULL &&
 		known->result.id != PIPEANN_INVALID_ID)
@@ -502,25 +503,6 @@ LoadResult(PipeannScan *state)
 	return true;
 }
 
-/* Run the search for the first time; if all rows are wanted first, until it has all. */
-static void
-FirstRun(PipeannScan *state)
-{
-	const PipeannFill *fill = state->heeds.fill;
-	bool		whole = fill != NULL && fill->whole &&
-		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF;
-
-	if (state->view.cache == NULL && !state->exhausted)
-		PipeannSearchExact(state->search, PipeannViewPages(&state->view));
-	else if (!state->exhausted)
-		while (PipeannSearchRun(state->search) && whole &&
-			   PipeannSearchFrontier(state->search, PIPEANN_ITERATIVE_STRICT).distance < state->most)
-			CHECK_FOR_INTERRUPTS();
-	state->exhausted |= whole || state->view.cache == NULL;
-	PIPEANN_PAUSE("scan-searched");
-	state->searched = true;
-}
-
 /*
  * Load the next rows. False at the end, after which only rows without a node
  * and a distance may come.
@@ -529,6 +511,9 @@ bool
 PipeannStreamLoad(PipeannScan *state)
 {
 	const PipeannDistanceBound *bound = state->heeds.bound;
+	const PipeannFill *fill = state->heeds.fill;
+	bool		whole = fill != NULL && fill->whole &&
+		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF;
 
 	/* the bound may have shrunk since the last row was requested */
 	if (bound != NULL && !isinf(bound->distance))
@@ -537,7 +522,19 @@ PipeannStreamLoad(PipeannScan *state)
 		PipeannSearchSetHorizon(state->search, state->most);
 	}
 	if (!state->searched)
-		FirstRun(state);
+	{
+		/* if all rows are wanted first, until it has all */
+		if (state->view.cache == NULL && !state->exhausted)
+			PipeannSearchExact(state->search, PipeannViewPages(&state->view));
+		else if (!state->exhausted)
+			while (PipeannSearchRun(state->search) && whole &&
+				   (isinf(state->most) ||
+					PipeannSearchFrontier(state->search, PIPEANN_ITERATIVE_STRICT).distance < state->most))
+				CHECK_FOR_INTERRUPTS();
+		state->exhausted |= whole || state->view.cache == NULL;
+		PIPEANN_PAUSE("scan-searched");
+		state->searched = true;
+	}
 	while (state->left.n == 0)
 	{
 		if (state->chain.next != PIPEANN_INVALID_ID)
