@@ -743,8 +743,8 @@ NoteDistance(MergeState *state, Datum distance)
 		binaryheap_add(nearest, distance);
 	else if (CompareDistances(distance, binaryheap_first(nearest), NULL) < 0)
 		binaryheap_replace_first(nearest, distance);
-	if (nearest->bh_size == state->wanted)
-		state->bound.distance = DatumGetFloat8(binaryheap_first(nearest));
+	if (nearest->bh_size == state->wanted)	/* NaN sets no bound */
+		state->bound.distance = Min(DatumGetFloat8(binaryheap_first(nearest)), state->bound.distance);
 }
 
 /*
@@ -771,11 +771,11 @@ Take(MergeState *state, TupleTableSlot *slot)
 		return false;
 	tuplesort_puttupleslot(state->node.sorted, slot);
 	distance = slot_getattr(slot, state->column, &isnull);
-	if (isnull)					/* comes after all distances */
-		return isinf(state->bound.distance);
-	NoteDistance(state, distance);
-	return !PIPEANN_PLANTED("merge-bound") &&
-		float8_le(DatumGetFloat8(distance), state->bound.distance);
+	if (!isnull)
+		NoteDistance(state, distance);
+	/* NaN and NULL come last, but are wanted until there are enough rows */
+	return !PIPEANN_PLANTED("merge-bound") && (isinf(state->bound.distance) ||
+		(!isnull && float8_le(DatumGetFloat8(distance), state->bound.distance)));
 }
 
 static int

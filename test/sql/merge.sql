@@ -70,5 +70,8 @@ ANALYZE merge_zeroes;
 SET enable_seqscan = off;
 SELECT wanted, (SELECT count(*) FROM (SELECT id FROM merge_zeroes WHERE k = 1 ORDER BY v <=> '[1,0,0,0]' LIMIT wanted) s WHERE id > 10000) AS zeroes
 	FROM unnest('{5,10,20,50}'::int[]) wanted;
+-- nor are they, or rows without a vector, missing if there are too few others
+INSERT INTO merge_zeroes SELECT 20000 + i, 1 + i % 2, 2, CASE WHEN i > 2 THEN CASE WHEN i % 3 > 0 THEN '[0,0,0,0]'::vector END ELSE merge_vector(i, 1) END FROM generate_series(1, 40) i;
+SELECT wanted, count(*) FROM unnest('{1,5,20,50}'::int[]) wanted, LATERAL (SELECT id FROM merge_zeroes WHERE k = 2 ORDER BY v <=> '[1,0,0,0]' LIMIT wanted) s GROUP BY 1 ORDER BY 1;
 DROP TABLE merge_parts, merge_zeroes;
 DROP FUNCTION merge_vector, merge_plans, merge_found;
