@@ -378,8 +378,7 @@ typedef struct FillState
 	TupleTableSlot *entry;		/* distance and TID of rows that are sorted */
 	ExprState  *most;			/* the bound that a condition sets, or NULL */
 	bool		ended;			/* there are no more rows */
-	bool		is_bound;		/* rows farther than bound are not wanted: */
-	double		bound;
+	double		bound;			/* rows farther than this are not wanted */
 	PipeannFill fill;
 } FillState;
 
@@ -527,9 +526,7 @@ StartFill(OwnNode *node)
 	else
 		tuplestore_clear(state->rows);
 	MemoryContextSwitchTo(old);
-	state->fill.most = MostDistance(state);
-	if (state->is_bound)
-		state->fill.most = Min(state->fill.most, state->bound);
+	state->fill.most = Min(MostDistance(state), state->bound);
 	state->fill.no_numbers = plan->custom_private != NIL &&
 		linitial_int(plan->custom_private) != 0;
 	state->fill.late = state->fill.gave_up = false;
@@ -594,7 +591,6 @@ PipeannBoundScans(PlanState *node, double most)
 	{
 		if (IsOwn(node) && &((OwnNode *) node)->methods->scan == PipeannFillNode)
 		{
-			((FillState *) node)->is_bound = true;
 			((FillState *) node)->bound = most;
 			return;
 		}
@@ -615,6 +611,7 @@ BeginFill(OwnNode *node)
 	FillState  *state = (FillState *) node;
 	const CustomScan *plan = (const CustomScan *) node->state.ss.ps.plan;
 
+	state->bound = get_float8_infinity();
 	if (plan->custom_exprs != NIL)
 		state->most = ExecInitExpr(linitial(plan->custom_exprs), &node->state.ss.ps);
 	if (!IsRecheck(node))

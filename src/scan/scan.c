@@ -82,6 +82,9 @@ ScanQuery(IndexScanDesc scan, const PipeannLayout *l, bool *comparable)
 	const float *x;
 	float	   *query;
 
+	/* its operator family may have been given others since */
+	if (scan->orderByData->sk_strategy != (l->metric == PIPEANN_SPARSE_L1 ? PIPEANN_L1 : l->metric))
+		elog(ERROR, "index \"%s\" is not by this distance", RelationGetRelationName(scan->indexRelation));
 	*comparable = !(scan->orderByData->sk_flags & SK_ISNULL);
 	if (!*comparable)
 		return palloc0(bytes);

@@ -57,6 +57,17 @@ CREATE INDEX t_idx ON t USING pipeann (val two_metrics);
 ROLLBACK TO s;
 CREATE INDEX t_idx ON t USING pipeann (val nothing);
 ROLLBACK;
+-- an index does not follow its operator family to another distance
+BEGIN;
+CREATE OPERATOR CLASS own FOR TYPE vector USING pipeann AS OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops;
+CREATE TABLE t (val vector(3));
+INSERT INTO t VALUES ('[1,2,3]');
+CREATE INDEX t_idx ON t USING pipeann (val own);
+ALTER OPERATOR FAMILY own USING pipeann ADD OPERATOR 3 <=> (vector, vector) FOR ORDER BY float_ops;
+SET LOCAL enable_seqscan = off;
+SELECT val FROM t ORDER BY val <-> '[1,2,3]';
+SELECT val FROM t ORDER BY val <=> '[1,2,3]';
+ROLLBACK;
 CREATE OPERATOR CLASS two_strategies FOR TYPE vector USING pipeann AS
 	OPERATOR 14 <-> (vector, vector) FOR ORDER BY float_ops;
 CREATE OPERATOR CLASS two_functions FOR TYPE int USING pipeann AS
