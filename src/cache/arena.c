@@ -326,6 +326,7 @@ PipeannControl *pipeann_control = NULL;
 
 static bool unavailable = false;
 static uint32 nentries = PIPEANN_FEW_ENTRIES;
+static Size arena_size;			/* as the server was started: it gets no more after a crash */
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
@@ -421,12 +422,10 @@ PipeannCacheStats(void)
 static void
 RequestSharedMemory(void)
 {
-	Size		size = mul_size(pipeann_shared_memory, 1024 * 1024);
-
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(add_size(PipeannControlSize(nentries),
-									size == 0 ? 0 : size + HUGE_PAGE));
+									arena_size == 0 ? 0 : arena_size + HUGE_PAGE));
 }
 
 /* The server's own memory is the first segment. */
@@ -434,22 +433,21 @@ static void
 StartUp(void)
 {
 	PipeannControl *control;
-	Size		size = mul_size(pipeann_shared_memory, 1024 * 1024);
 	bool		found;
 
 	if (prev_shmem_startup_hook)
 		prev_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	FindOrMake(&control);
-	if (size > 0)
+	if (arena_size > 0)
 	{
-		char	   *address = (char *) TYPEALIGN(HUGE_PAGE, ShmemInitStruct("pipeann arena", size + HUGE_PAGE, &found));
+		char	   *address = (char *) TYPEALIGN(HUGE_PAGE, ShmemInitStruct("pipeann arena", arena_size + HUGE_PAGE, &found));
 		PipeannArena *arena = &control->arena;
 
 		if (!found)
 		{
-			MapHuge(address, size);
-			InitSegment(&arena->segments[0], ++arena->serials, address, size / FPM_PAGE_SIZE,
+			MapHuge(address, arena_size);
+			InitSegment(&arena->segments[0], ++arena->serials, address, arena_size / FPM_PAGE_SIZE,
 						DSM_HANDLE_INVALID);
 		}
 		mappings[0] = (Mapping) {.serial = arena->segments[0].serial,.address = address};
@@ -463,6 +461,7 @@ void
 PipeannControlPreload(void)
 {
 	nentries = PIPEANN_MANY_ENTRIES;
+	arena_size = mul_size(pipeann_shared_memory, 1024 * 1024);
 	prev_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = RequestSharedMemory;
 	prev_shmem_startup_hook = shmem_startup_hook;

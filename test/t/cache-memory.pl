@@ -135,6 +135,21 @@ sub test_interrupted
 	return;
 }
 
+# The server starts again after a crash, when the setting is more than it reserved at its start.
+sub test_crash
+{
+	my ($node) = @_;
+
+	$node->append_conf('postgresql.conf', "restart_after_crash = on\npipeann.shared_memory = 1GB");
+	$node->reload;
+	wait_until('1 GB', sub { return $node->safe_psql('postgres', 'SHOW pipeann.shared_memory') eq '1GB'; });
+	kill 'KILL', session($node)->backend;
+	wait_until('a crash', sub { return log_text($node, 0) =~ /reinitializing/; });
+	wait_until('the server to be back', sub { return $node->psql('postgres', 'SELECT 1') == 0; }, 60);
+	all_right('after a crash', session($node, settings => $exact));
+	return;
+}
+
 sub start_node
 {
 	my ($name, %options) = @_;
@@ -155,6 +170,7 @@ for my $preload (1, 0)
 	test_rush($node, $place);
 	test_interrupted($node, $place);
 	is(scalar crash_lines($node), 0, "$place: no process crashed");
+	test_crash($node) if $preload;
 	$node->stop;
 }
 
