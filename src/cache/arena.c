@@ -337,7 +337,7 @@ InitControl(PipeannControl *control, uint32 entries)
 	control->tranche_id = LWLockNewTrancheId();
 	LWLockInitialize(&control->lock, control->tranche_id);
 	LWLockInitialize(&control->arena.lock, control->tranche_id);
-	pg_atomic_init_u64(&control->arena.limit, 0);
+	pg_atomic_init_u64(&control->arena.limit, PipeannArenaPages(mul_size(pipeann_shared_memory, 1024 * 1024)));
 	pg_atomic_init_u64(&control->arena.used, 0);
 	pg_atomic_init_u64(&control->frees, 0);
 	pg_atomic_init_u64(&control->refused, 0);

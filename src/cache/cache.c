@@ -10,7 +10,6 @@
  */
 #include "cache/registry.h"
 
-#include "access/xact.h"
 #include "base/pause.h"
 #include "storage/ipc.h"
 #include "utils/guc.h"

@@ -9,8 +9,6 @@
  */
 #include "cache/registry.h"
 
-#include "access/xact.h"
-
 /* ---------- entries ---------- */
 
 /* The cache of a file that new scans may use, or NULL. Under control->lock. */

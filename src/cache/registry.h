@@ -16,7 +16,7 @@
 
 #include "cache/cache.h"
 
-#include "lib/ilist.h"
+#include "access/parallel.h"
 #include "port/atomics.h"
 #include "storage/dsm.h"
 #include "storage/lwlock.h"
@@ -68,13 +68,14 @@ PipeannArenaIsPreloaded(const PipeannArena *arena)
 }
 
 /*
- * Set the limit to pipeann.shared_memory. All backends share the value that was read last: a
- * backend in a long statement may have an older setting, by which it would drop the others' caches.
+ * Set the limit to pipeann.shared_memory. All backends share the value that was read last: one in
+ * a long statement may have an older setting, and its parallel workers begin with the default.
  */
 static inline void
 PipeannArenaSetLimit(PipeannArena *arena, int megabytes)
 {
-	pg_atomic_write_u64(&arena->limit, (uint64) megabytes * (1024 * 1024 / FPM_PAGE_SIZE));
+	if (!IsParallelWorker())
+		pg_atomic_write_u64(&arena->limit, (uint64) megabytes * (1024 * 1024 / FPM_PAGE_SIZE));
 }
 
 static inline uint64
