@@ -213,13 +213,13 @@ Keep(PipeannPageLoader *pl, uint32 page, uint32 state, const char *payload)
 	if (!pg_atomic_compare_exchange_u32(of, &state, storing))
 		return false;
 	StoreCodes(pl, page, payload);
-	pg_write_barrier();
+	pg_atomic_fetch_add_u64(&pl->attachment->header->kept, 1);
 	if (!pg_atomic_compare_exchange_u32(of, &storing, (storing & ~STATE) | KEPT))
 	{
 		pg_atomic_fetch_and_u32(of, ~(uint32) STATE);
+		pg_atomic_fetch_sub_u64(&pl->attachment->header->kept, 1);
 		return false;
 	}
-	pg_atomic_fetch_add_u64(&pl->attachment->header->kept, 1);
 	CountComplete(pl);
 	return true;
 }
@@ -611,12 +611,14 @@ PipeannCacheLoadAll(Relation index, PipeannCache *cache, const PipeannMeta *meta
 
 /* ---------- the root ---------- */
 
-/* Searches use the entry graph's ids as array indexes, so these must fit. */
+/* The ids must be of nodes that the file has by now; this metapage may be older than the graph. */
 static void
 CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id, uint32 n)
 {
+	uint64		ids = (uint64) RelationGetNumberOfBlocks(index) * meta->layout.slots_per_page;
+
 	for (uint32 i = 0; i < n; i++)
-		if (id[i] >= PipeannMetaIds(meta))
+		if (id[i] >= ids)
 			PipeannCorrupted(index, "has an invalid entry graph");
 }
 

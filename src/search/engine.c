@@ -245,6 +245,7 @@ typedef struct EntryCandidate
 {
 	float		dist;
 	uint32		position;		/* in the entry graph */
+	uint32		id;				/* below ncodes; entry_ids[] may have another by now */
 	bool		explored;
 } EntryCandidate;
 
@@ -257,22 +258,25 @@ typedef struct EntryList
 } EntryList;
 
 static void
-InsertEntry(EntryList *list, uint32 position, float dist)
+InsertEntry(EntryList *list, const PipeannCodes *codes, uint32 position, float dist)
 {
 	int			at = list->count;
+	uint32		id;
 
+	if (at == list->length && dist >= list->items[at - 1].dist)
+		return;
+	id = *(const volatile uint32 *) &codes->entry_ids[position];
+	if (id >= codes->ncodes)
+		return;
 	if (at == list->length)
-	{
-		if (dist >= list->items[at - 1].dist)
-			return;
 		at--;
-	}
 	else
 		list->count++;
 	for (; at > 0 && list->items[at - 1].dist > dist; at--)
 		list->items[at] = list->items[at - 1];
 	list->items[at].dist = dist;
 	list->items[at].position = position;
+	list->items[at].id = id;
 	list->items[at].explored = false;
 	list->first_open = Min(list->first_open, at);
 }
@@ -288,12 +292,8 @@ ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
 	for (int i = 0; i < n; i++)
 	{
 		uint32		position = positions[i];
-		uint32		id;
 
 		if (position >= codes->entry_count)
-			continue;
-		id = codes->entry_ids[position];
-		if (id >= codes->ncodes)
 			continue;
 		search->batch.ids[m] = position;
 		search->batch.codes[m] = codes->entry_codes +
@@ -305,7 +305,7 @@ ScoreEntries(PipeannSearch *search, EntryList *list, const uint32 *positions,
 				  search->batch.codes, m, search->batch.dists);
 	search->source->counters->code_distances += m;
 	for (int i = 0; i < m; i++)
-		InsertEntry(list, search->batch.ids[i], search->batch.dists[i]);
+		InsertEntry(list, codes, search->batch.ids[i], search->batch.dists[i]);
 }
 
 static inline const uint32 *
@@ -389,10 +389,8 @@ FillPool(PipeannSearch *search, const EntryList *list, int count)
 
 	for (int i = 0; i < count; i++)
 	{
-		uint32		id = search->codes->entry_ids[list->items[i].position];
-
-		search->entry_points[i] = id;
-		n = PipeannBatchAdd(search, n, &id, 1);
+		search->entry_points[i] = list->items[i].id;
+		n = PipeannBatchAdd(search, n, &list->items[i].id, 1);
 	}
 	PipeannBatchToPool(search, n);
 	search->nentry_pages = count;
@@ -422,15 +420,13 @@ AddEntryPoints(PipeannSearch *search)
 		int			passing = 0;
 
 		for (int i = 0; i < list.count; i++)
-			passing += PipeannCodePasses(codes, filter,
-										 codes->entry_ids[list.items[i].position]);
+			passing += PipeannCodePasses(codes, filter, list.items[i].id);
 		ChooseFilterStrategyNear(search, passing, list.count);
 	}
 	if (search->code_scan.chosen)
 		return;
 	for (int i = 0; i < Min(list.count, reads); i++)
-		PipeannRequestPageOf(search, codes->entry_ids[list.items[i].position],
-							 list.items[i].dist);
+		PipeannRequestPageOf(search, list.items[i].id, list.items[i].dist);
 	search->source->submit(search->source);
 	if (search->reads > 0)
 		SearchEntryGraph(search, &list, list.length);

@@ -131,7 +131,8 @@ PipeannRunRead(Relation index, BlockNumber first, PipeannKind kind,
 		buffer = PipeannReadBuffer(index, blkno, kind, BUFFER_LOCK_SHARE, false, NULL);
 		page = BufferGetPage(buffer);
 		same = PipeannPageIsOf(page, generation);
-		memcpy(out, PipeannPagePayload(page), part);
+		if (same)
+			memcpy(out, PipeannPagePayload(page), part);
 		UnlockReleaseBuffer(buffer);
 		if (!same)
 			return false;
