@@ -676,10 +676,7 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 #define MOST_COMPARED 4096
 #define HALF_LEAF (PIPEANN_LEAF / 2)
 
-/*
- * Compare each of the nodes with all others: each two parts of them are a leaf. Near nodes
- * have near numbers, and come to be in different parts.
- */
+/* Compare all nodes: each two parts of them are a leaf. Near nodes come to be in different parts. */
 static void
 CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
 {
@@ -713,7 +710,8 @@ PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 {
 	Partition	p = {.fixed = f,.reservoirs = r};
 
-	if (f->scale->bits && f->n <= MOST_COMPARED && first == 0 && end == c->n)
+	if (f->n <= PIPEANN_LEAF ||
+		(f->scale->bits && f->n <= MOST_COMPARED && first == 0 && end == c->n))
 	{
 		CompareAll(team, f, r);
 		return;
