@@ -615,7 +615,8 @@ PipeannCacheLoadAll(Relation index, PipeannCache *cache, const PipeannMeta *meta
 static void
 CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id, uint32 n)
 {
-	uint64		ids = (uint64) RelationGetNumberOfBlocks(index) * meta->layout.slots_per_page;
+	uint64		ids = Max((uint64) RelationGetNumberOfBlocks(index) * meta->layout.slots_per_page,
+						  PipeannMetaIds(meta));
 
 	for (uint32 i = 0; i < n; i++)
 		if (id[i] >= ids)
