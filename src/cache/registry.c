@@ -9,6 +9,10 @@
  */
 #include "cache/registry.h"
 
+#include <sys/stat.h>
+
+#include "common/relpath.h"
+
 /* ---------- entries ---------- */
 
 /* The cache of a file that new scans may use, or NULL. Under control->lock. */
@@ -365,6 +369,51 @@ FindLargest(const PipeannCacheEntry *but, uint64 share)
 }
 
 /*
+ * A dropped relation's file is truncated at commit and unlinked at the next
+ * checkpoint.
+ */
+static bool
+FileIsGone(const PipeannLocator *locator)
+{
+	struct stat st;
+	bool		gone;
+#if PG_VERSION_NUM >= 180000
+	RelPathStr	relpath = relpathperm(*locator, MAIN_FORKNUM);
+	const char *path = relpath.str;
+#else
+	char	   *path = relpathperm(*locator, MAIN_FORKNUM);
+#endif
+
+	gone = stat(path, &st) == 0 ? st.st_size == 0 : errno == ENOENT;
+#if PG_VERSION_NUM < 180000
+	pfree(path);
+#endif
+	return gone;
+}
+
+/* Drop the caches of files that are gone; whether there were any. */
+static bool
+DropGone(void)
+{
+	for (uint32 i = 0; i < pipeann_control->nentries; i++)
+	{
+		PipeannCacheEntry *entry = &pipeann_control->entries[i];
+		PipeannLocator locator;
+		uint64		generation;
+		bool		ready;
+
+		LWLockAcquire(&pipeann_control->lock, LW_SHARED);
+		ready = entry->state == PIPEANN_CACHE_ENTRY_READY;
+		locator = entry->locator;
+		generation = entry->generation;
+		LWLockRelease(&pipeann_control->lock);
+		if (ready && FileIsGone(&locator))
+			PipeannRegistryDoom(entry, generation);
+	}
+	return Reap();
+}
+
+/*
  * Make room for pages of a cache: drop one that was not used of late, or else,
  * if this one has less than its share, the one that has most, whose memory is
  * freed when its searches end. Returns whether there is more room now.
@@ -377,7 +426,7 @@ MakeRoom(PipeannCacheEntry *entry, uint64 pages)
 	PipeannCacheEntry *victim;
 	uint64		share;
 
-	if (Reap() || DropUnused(Ago(UNUSED_MS)))
+	if (Reap() || DropGone() || DropUnused(Ago(UNUSED_MS)))
 		return true;
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	share = Share();

@@ -214,6 +214,8 @@ sub no_segments
 	$faults->set([ 'append', 'pg_dynshmem', 'ENOSPC', 0, -1, $session->backend ]);
 	$session->rows($_) for q{ALTER SYSTEM SET pipeann.shared_memory = '64MB'}, 'SELECT pg_reload_conf()';
 	wait_until('64 MB', sub { $session->row('SHOW pipeann.shared_memory') eq '64MB' });
+	# (a cache that was refused memory asks again after a second)
+	select undef, undef, undef, 1.1;
 	cmp_ok(recall($session, 'wide', $asked, 10), '==', 1, 'full while a cache grows: the right answers');
 	cmp_ok(($faults->clear)[0], '>', 0, 'full while a cache grows: memory was asked for');
 	is(info($session, 'wide_v', 'memory_place') . !$kept->($session), 'dynamic1', 'full while a cache grows: it has what there was');
