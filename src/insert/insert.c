@@ -1040,7 +1040,7 @@ InsertVector(PipeannIndexView *view, const float *x, double norm,
 		state.query = query;
 	}
 	/* for inner product the metapage keeps the largest norm */
-	if (l->metric == PIPEANN_IP && norm > view->meta.max_norm)
+	if (l->metric == PIPEANN_IP && (float) norm > view->meta.max_norm)
 	{
 		PipeannMetaUpdate update;
 
