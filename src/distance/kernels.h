@@ -679,44 +679,31 @@ Step(const PipeannSparse *x, int i)
 	return i < x->n ? x->indices[i] : INT64_MAX;
 }
 
-/*
- * Over all indices that a or b has, in their order, as pgvector adds: what follows is done
- * with x and y, the elements of both.
- */
-#define EACH_OF_BOTH(a, b, x, y, what) \
-	for (int i = 0, j = 0; i < (a).n || j < (b).n;) \
+/* Sums a term of x and y, the elements of both, in the order of indices, as pgvector adds. */
+#define SPARSE_SUM(name, term) \
+static float \
+name(const void *q, const void *form, int room) \
+{ \
+	PipeannSparse a = PipeannSparseOf(q); \
+	PipeannSparse b = PipeannSparseIn(form, room); \
+	float		sum = 0; \
+	\
+	for (int i = 0, j = 0; i < a.n || j < b.n;) \
 	{ \
-		int64		at = Step(&(a), i); \
-		int64		other = Step(&(b), j); \
-		float		x = at <= other ? (a).values[i] : 0; \
-		float		y = other <= at ? (b).values[j] : 0; \
+		int64		at = Step(&a, i); \
+		int64		other = Step(&b, j); \
+		float		x = at <= other ? a.values[i] : 0; \
+		float		y = other <= at ? b.values[j] : 0; \
 		\
-		what; \
+		sum += term; \
 		i += at <= other; \
 		j += other <= at; \
-	}
-
-static float
-SparseL2(const void *q, const void *form, int room)
-{
-	PipeannSparse a = PipeannSparseOf(q);
-	PipeannSparse b = PipeannSparseIn(form, room);
-	float		sum = 0;
-
-	EACH_OF_BOTH(a, b, x, y, sum += (x - y) * (x - y));
-	return sum;
+	} \
+	return sum; \
 }
 
-static float
-SparseL1(const void *q, const void *form, int room)
-{
-	PipeannSparse a = PipeannSparseOf(q);
-	PipeannSparse b = PipeannSparseIn(form, room);
-	float		sum = 0;
-
-	EACH_OF_BOTH(a, b, x, y, sum += fabsf(x - y));
-	return sum;
-}
+SPARSE_SUM(SparseL2, (x - y) * (x - y))
+SPARSE_SUM(SparseL1, fabsf(x - y))
 
 static float
 SparseDot(const void *q, const void *form, int room)
