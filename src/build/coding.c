@@ -8,7 +8,6 @@
 
 #include <float.h>
 
-#include "base/metric.h"
 #include "base/pause.h"
 #include "build/internal.h"
 #include "distance/distance.h"
@@ -653,9 +652,7 @@ StartSamples(Retraining *r)
 	r->samples = PipeannArray(float, mul_size(r->most_samples, l->dim));
 	r->rows = palloc0(mul_size(Max(r->most_samples, 1), sizeof(PipeannRow *)));
 	r->most_entries = Min((Size) MostEntries(meta), Max(fit, 1));
-	v->dim = l->dim;
-	v->storage = l->storage;
-	v->metric = PipeannMetrics[l->metric].graph;
+	*v = PipeannVectorsLike(l, 0);
 	v->stride = stride;
 	r->data = PipeannAlloc(mul_size(r->most_entries, stride));
 	r->aux = PipeannArray(float, r->most_entries);
