@@ -166,7 +166,7 @@ PipeannAttributesEncode(PipeannAttributes *a, uint32 id,
 	MemoryContext old;
 
 	if (!PipeannDeformRow(a->values, a->columns, row, a->tuple, values,
-							isnull))
+						  isnull))
 		PipeannCorrupted(a->index, "has an invalid row in node %u", id);
 	old = MemoryContextSwitchTo(a->scratch);
 	for (int i = 0; i < a->n; i++)
@@ -315,7 +315,7 @@ TakeSamples(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 n)
 
 		CHECK_FOR_INTERRUPTS();
 		if (row == NULL || !PipeannDeformRow(a->values, a->columns, row,
-											   a->tuple, values, isnull))
+											 a->tuple, values, isnull))
 			continue;
 		for (int j = 0; j < a->n; j++)
 		{
@@ -397,7 +397,7 @@ AddNode(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
 		bool		isnull[INDEX_MAX_KEYS];
 
 		if (!PipeannDeformRow(a->values, a->columns, row, a->tuple, values,
-								isnull))
+							  isnull))
 			continue;
 		for (int k = 0; k < a->n; k++)
 			if (a->attributes[k].codec->by_nodes)

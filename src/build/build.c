@@ -233,7 +233,7 @@ ScanTable(BuildState *state)
 	StartPhase(state, PHASE_SCAN,
 			   (uint64) Max(state->heap->rd_rel->reltuples, 0), 1);
 	PipeannSpoolInit(state->team, &state->spool, PipeannIndexColumns(state->index),
-			  IndexLayout(state->index), p->nblocks);
+					 IndexLayout(state->index), p->nblocks);
 	state->spool.stats.heap_tuples =
 		table_index_build_scan(state->heap, state->index, p->index_info, true,
 							   PipeannTeamLeads(state->team), AddRow, state,
@@ -741,7 +741,7 @@ TakeSample(const PipeannBuildInput *in)
 		CHECK_FOR_INTERRUPTS();
 		ItemPointerSet(&tid, 0, i + 1);
 		(void) PipeannSpoolAdd(&spool, in->sample + i * columns,
-						in->nulls + i * columns, &tid);
+							   in->nulls + i * columns, &tid);
 	}
 	PipeannSpoolFinish(team, &spool);
 	spool.rounding = PipeannLayoutRounding(&(PipeannLayout) {

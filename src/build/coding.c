@@ -377,8 +377,8 @@ PipeannChooseWidths(Relation index, const PipeannNodes *nodes,
 /* Put the attribute codes of ids first .. first + n - 1 in a code page; nothing if a is NULL. */
 static void
 EncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
-						const PipeannNodes *nodes, uint32 first, int n,
-						uint8 *out)
+				 const PipeannNodes *nodes, uint32 first, int n,
+				 uint8 *out)
 {
 	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
 

@@ -56,7 +56,7 @@ typedef struct SpoolRow
 /* Prepare to scan a table of nblocks blocks, for this layout. All members call. */
 void
 PipeannSpoolInit(PipeannTeam *team, PipeannSpool *s, PipeannColumns columns,
-		  PipeannLayout wanted, BlockNumber nblocks)
+				 PipeannLayout wanted, BlockNumber nblocks)
 {
 	memset(s, 0, sizeof(*s));
 	s->columns = columns;
