@@ -17,7 +17,6 @@
 #include <math.h>
 
 #include "base/random.h"
-#include "distance/distance.h"
 #include "graph/internal.h"
 
 /* ---------- vectors in fixed point ---------- */
@@ -226,32 +225,6 @@ Square(const int16 *x, int dim)
 	return (double) sum;
 }
 
-/* Sets out[] to x[] in fixed point; returns half of its squared length. */
-static int32
-MakeOne(const PipeannFixedScale *s, const float *x, int16 *out)
-{
-	double		square;
-
-	PipeannKernel->to_fixed(x, s->offset, s->scale, s->dim, out);
-	if (s->fixed_dim > s->dim)
-		out[s->dim] = 0;
-	square = Square(out, s->dim);
-	if (square > LONGEST * LONGEST)
-	{
-		float		shorter = LONGEST * 0.999 / DistanceFromMean(s, x);
-
-		PipeannKernel->to_fixed(x, s->offset, shorter, s->dim, out);
-		square = Square(out, s->dim);
-	}
-	/* elements near the largest float: their differences are infinite or NaN */
-	if (square > LONGEST * LONGEST)
-	{
-		memset(out, 0, s->dim * sizeof(int16));
-		square = 0;
-	}
-	return (int32) (square / 2);
-}
-
 /*
  * Room for n vectors like v's; for all of v's own, which need no copies where stored
  * vectors are compared, if there is a team, whose members all call.
@@ -278,8 +251,29 @@ PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s, const PipeannVec
 static int32
 InFixedPoint(const PipeannFixed *f, const PipeannVectors *v, uint32 r, int16 *out)
 {
-	Embed(v, r, f->float_x);
-	return MakeOne(f->scale, f->float_x, out);
+	const PipeannFixedScale *s = f->scale;
+	float	   *x = f->float_x;
+	double		square;
+
+	Embed(v, r, x);
+	PipeannKernel->to_fixed(x, s->offset, s->scale, s->dim, out);
+	if (s->fixed_dim > s->dim)
+		out[s->dim] = 0;
+	square = Square(out, s->dim);
+	if (square > LONGEST * LONGEST)
+	{
+		float		shorter = LONGEST * 0.999 / DistanceFromMean(s, x);
+
+		PipeannKernel->to_fixed(x, s->offset, shorter, s->dim, out);
+		square = Square(out, s->dim);
+	}
+	/* elements near the largest float: their differences are infinite or NaN */
+	if (square > LONGEST * LONGEST)
+	{
+		memset(out, 0, s->dim * sizeof(int16));
+		square = 0;
+	}
+	return (int32) (square / 2);
 }
 
 /* Set vector i to row r of v. */
@@ -299,14 +293,14 @@ void
 PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 				 const PipeannVectors *v, PipeannFixed *f)
 {
-	bool		same = s->pair != NULL;
-	int16	   *run = same && !s->bits ? PipeannArray(int16, FIXED_RUN * s->fixed_dim) : NULL;
+	int16	   *run = s->pair == NULL || s->bits ? NULL :
+		PipeannArray(int16, FIXED_RUN * s->fixed_dim);
 
 	PipeannFixedInit(team, s, v, v->n, f);
 	f->sketch = PipeannTeamArray(team, int16, mul_size(v->n, PIPEANN_SKETCH));
 	PipeannTeamRuns(team, from, to, v->n, FIXED_RUN)
 	{
-		int16	   *x = same ? run : (int16 *) PipeannFixedAt(f, from);
+		int16	   *x = run != NULL ? run : (int16 *) PipeannFixedAt(f, from);
 		int			n = to - from;
 		int16	   *sketch = f->sketch + from * PIPEANN_SKETCH;
 		const int16 *rows[PIPEANN_TILE_ROWS];
