@@ -5,7 +5,6 @@
  */
 #include "base/base.h"
 
-#include "distance/distance.h"
 #include "graph/internal.h"
 
 /* ---------- reservoirs ---------- */

@@ -11,7 +11,6 @@
  */
 #include "base/base.h"
 
-#include "graph/graph.h"
 #include "base/id_set.h"
 #include "base/key.h"
 #include "graph/internal.h"

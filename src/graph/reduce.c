@@ -18,7 +18,6 @@
 #include <math.h>
 
 #include "base/random.h"
-#include "distance/distance.h"
 #include "graph/internal.h"
 
 #define AXES PIPEANN_REDUCED_DIM
