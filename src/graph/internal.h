@@ -35,6 +35,13 @@
 /* The number of these that distinguish directions (PiPNN: 12 to 14). */
 #define PIPEANN_HASH_BITS 14
 
+/* Where item i of m even parts of n begins. */
+static inline uint32
+PipeannPartOf(uint32 n, uint32 i, uint32 m)
+{
+	return (uint32) ((uint64) n * i / m);
+}
+
 /* How vectors are converted to fixed point. */
 typedef struct PipeannFixedScale
 {
@@ -207,7 +214,14 @@ PipeannNearHash(uint32 a, uint32 b, int nhashes)
 	return (uint16) ((1 << PIPEANN_HASH_BITS) | (mixed >> 16 & (nhashes - 1)));
 }
 
-/* clusters.c */
+/* int16 numbers of a row. */
+static inline int
+PipeannRowWords(const PipeannFixedScale *s, Size stored)
+{
+	return s->pair == NULL ? s->fixed_dim : (int) ((stored + 1) / sizeof(int16));
+}
+
+/* fixed.c */
 extern void PipeannFixedScaleInit(PipeannFixedScale *s,
 								  const PipeannVectors *v, uint64 seed);
 extern void PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s,

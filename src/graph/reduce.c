@@ -55,7 +55,7 @@
 
 /*
  * An axis in fixed point has this length. A byte stands for this many units of
- * a vector: one at the usual distance from the mean (clusters.c) has elements
+ * a vector: one at the usual distance from the mean (fixed.c) has elements
  * of 500, one beyond four times that is shortened.
  */
 #define UNIT 32767.0f
