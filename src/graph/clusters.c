@@ -338,11 +338,11 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 #define NEAREST 3
 #define DEFAULT_PLACES 88
 
-/* All pairs of this many strings of bits are fewer than those of their leaves. Vectors get worse edges so. */
+/* Up to this many bit strings are compared all with all: fewer pairs than in leaves. Vectors would get worse edges. */
 #define MOST_COMPARED 4096
 #define HALF_LEAF (PIPEANN_LEAF / 2)
 
-/* Compare all nodes: each two parts of them are a leaf. Near nodes come to be in different parts. */
+/* Compare all pairs of nodes: every two parts of them are a leaf. */
 static void
 CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
 {
@@ -357,6 +357,7 @@ CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
 
 		if (pair / parts >= pair % parts)
 			continue;
+		/* near numbers are apart: nodes of one part meet in each of its leaves, and would fill their lists */
 		for (uint32 i = 0; i < f->n; i++)
 			if (i % parts == pair / parts || i % parts == pair % parts)
 				ids[n++] = i;
