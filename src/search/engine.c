@@ -168,7 +168,7 @@ ChooseFilterStrategyNear(PipeannSearch *search, int passing, int entries)
 
 /*
  * Whether a search that is about to walk had better scan codes: it has to read
- * pages, and a code scan reads so many fewer that more code distances pay.
+ * pages, and the reads that a code scan saves cost more than its code distances.
  */
 static bool
 ShouldScanCodesUnread(const PipeannSearch *search)
