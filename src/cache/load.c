@@ -214,14 +214,11 @@ Keep(PipeannPageLoader *pl, uint32 page, uint32 state, const char *payload)
 		return false;
 	StoreCodes(pl, page, payload);
 	pg_atomic_fetch_add_u64(&pl->attachment->header->kept, 1);
-	if (!pg_atomic_compare_exchange_u32(of, &storing, (storing & ~STATE) | KEPT))
-	{
-		pg_atomic_fetch_and_u32(of, ~(uint32) STATE);
-		pg_atomic_fetch_sub_u64(&pl->attachment->header->kept, 1);
-		return false;
-	}
-	CountComplete(pl);
-	return true;
+	if (pg_atomic_compare_exchange_u32(of, &storing, (storing & ~STATE) | KEPT))
+		return true;
+	pg_atomic_fetch_and_u32(of, ~(uint32) STATE);
+	pg_atomic_fetch_sub_u64(&pl->attachment->header->kept, 1);
+	return false;
 }
 
 /* ---------- reading pages ---------- */
@@ -336,6 +333,8 @@ ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
 		memcpy(buffer, payload, PIPEANN_PAYLOAD);
 	if (pinned != InvalidBuffer)
 		UnlockReleaseBuffer(pinned);
+	if (kept)
+		CountComplete(pl);
 	return kept;
 }
 
