@@ -286,9 +286,9 @@ CopyRoot(PipeannAttachment *attachment, const PipeannMeta *meta)
 	PipeannCacheEntry *entry = attachment->entry;
 	PipeannCacheHeader *own = attachment->header;
 	PipeannCacheHeader *root;
+	uint64		megabytes;
 
-	entry->wanted = pages + plan.entry_pages + plan.chunk_pages *
-		(PipeannMetaIds(meta) / PIPEANN_CHUNK_NODES + 1);
+	entry->wanted = PipeannCacheMemory(meta, &megabytes) / FPM_PAGE_SIZE;
 	entry->root = PipeannRegistryTake(entry, pages);
 	if (entry->root == PIPEANN_NOWHERE)
 		return false;

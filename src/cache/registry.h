@@ -100,8 +100,9 @@ typedef enum PipeannCacheEntryState
 
 /*
  * A cache in shared memory. generation distinguishes caches that had the same
- * entry. Changed under control->lock, exclusive, except the atomics. Taking a
- * reference needs the lock, shared; giving it back does not.
+ * entry. Changed under control->lock, exclusive, except the atomics and what is
+ * known of a root, which its own lock protects. Taking a reference needs
+ * control->lock, shared; giving it back does not.
  */
 typedef struct PipeannCacheEntry
 {
