@@ -466,15 +466,12 @@ PipeannListSetBound(PipeannSearch *search)
 {
 	float		early = search->reads == 0 ? INFINITY :
 		TerminationBound(&search->termination);
+	float		horizon = HorizonOfCodes(search);
 
-	search->pool.bound = early;
-	if (HorizonOfCodes(search) < search->pool.bound)
-	{
-		search->pool.bound = HorizonOfCodes(search);
-		/* in memory, straying from the way costs less than missing it */
-		if (!search->params.one_of_several || search->reads > 0)
-			search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
-	}
+	search->pool.bound = Min(horizon, early);
+	/* in memory, straying from the way costs less than missing it */
+	if (horizon < early && (!search->params.one_of_several || search->reads > 0))
+		search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
 	if (search->has_ended)
 	{
 		search->pool.bound = -INFINITY;
@@ -508,12 +505,12 @@ PipeannListSetLength(PipeannSearch *search)
 				list + (int) ((int64) list * mates / (6 * MOST_MATES));
 		if (search->most_matching > 0)
 			PoolSetHead(pool, pool->length,
-							   Max(search->most_matching, search->params.min_list));
+						Max(search->most_matching, search->params.min_list));
 	}
 	wanted = search->termination.on ? Min(pool->length, 2 * PipeannListEf(search)) :
 		pool->length;
 	PoolWiden(pool, pool->length, search->reads == 0 ? pool->length :
-					 (int) (wanted * search->params.policy->overflow));
+			  (int) (wanted * search->params.policy->overflow));
 }
 
 /* Make the pool empty, with the length that it has until something is read. */

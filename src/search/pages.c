@@ -499,6 +499,8 @@ PipeannNoteExplored(PipeannSearch *search, PipeannPageRef *ref,
 		if (poorly_coded)
 			ScoreWholePages(search);
 	}
+	else
+		LookWhetherEnds(search, item->id, slot);
 	if (PipeannTerminationWantsError(&search->termination, search->params.one_of_several))
 	{
 		if (poorly_coded)
@@ -513,7 +515,6 @@ PipeannNoteExplored(PipeannSearch *search, PipeannPageRef *ref,
 			PipeannListSetBound(search);
 		}
 	}
-	LookWhetherEnds(search, item->id, slot);
 }
 
 /* The square of the standard deviation, times n. */
