@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "access/stratnum.h"
 #include "access/table.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class_d.h"

@@ -9,7 +9,6 @@
 
 #include "access/htup_details.h"
 #include "access/parallel.h"
-#include "access/stratnum.h"
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "base/pause.h"

@@ -11,7 +11,6 @@
 #include "access/parallel.h"
 #include "distance/sparse.h"
 #include "io/io.h"
-#include "miscadmin.h"
 #include "scan/state.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"

@@ -250,7 +250,7 @@ FilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
 	}
 	matches = matches && !*recheck;
 	if (matches && !PipeannDeformRow(filter->values, filter->columns, row,
-									   filter->tuple, values, isnull))
+									 filter->tuple, values, isnull))
 		PipeannCorrupted(filter->view->index, "has an invalid row in node %u", id);
 	for (int i = 0; matches && i < filter->n; i++)
 	{
@@ -634,7 +634,10 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
 	return PipeannWholeDistance(l, state->query, state->exact, slot->aux);
 }
 
-/* An index without codes, of which each search wants all, stays in shared_buffers if it is not more than this part of them. */
+/*
+ * An index without codes, of which each search reads all pages, stays in shared_buffers if
+ * these are no more than this part of them.
+ */
 #define KEPT_PART 4
 
 /*

@@ -1,30 +1,3 @@
-#include "postgres.h"
-
-#include <float.h>
-#include <math.h>
-
-#include "access/detoast.h"
-#include "access/genam.h"
-#include "access/relscan.h"
-#include "access/stratnum.h"
-#include "access/table.h"
-#include "access/tableam.h"
-#include "access/toast_internals.h"
-#include "base/pause.h"
-#include "catalog/index.h"
-#include "catalog/pg_type_d.h"
-#include "distance/sparse.h"
-#include "executor/executor.h"
-#include "executor/tuptable.h"
-#include "miscadmin.h"
-#include "scan/state.h"
-#include "storage/bufmgr.h"
-#include "utils/float.h"
-#include "utils/fmgroids.h"
-#include "utils/memutils.h"
-#include "utils/rel.h"
-#include "utils/spccache.h"
-
 /*
  * stream.c
  *		A scan's results, in one order, and the settings that they follow.
@@ -35,6 +8,27 @@
  * out here, and nowhere else. This file also gives the executor the distances,
  * and prefetches pages of the table.
  */
+#include "postgres.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "access/genam.h"
+#include "access/relscan.h"
+#include "access/tableam.h"
+#include "base/pause.h"
+#include "catalog/index.h"
+#include "catalog/pg_type_d.h"
+#include "distance/sparse.h"
+#include "executor/executor.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "scan/state.h"
+#include "storage/bufmgr.h"
+#include "utils/float.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
 
 /* The settings of scans. */
 int			pipeann_ef_search;

@@ -4,7 +4,6 @@
  */
 #include "search/state.h"
 
-
 /* Exploring candidates. */
 
 /*

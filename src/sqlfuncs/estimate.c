@@ -15,7 +15,6 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "miscadmin.h"
 #include "optimizer/plancat.h"
 #include "utils/array.h"
 #include "utils/builtins.h"

@@ -8,7 +8,6 @@
 #include "access/table.h"
 #include "catalog/index.h"
 #include "fmgr.h"
-#include "miscadmin.h"
 #include "scan/scan.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
