@@ -312,14 +312,15 @@ TryFreePages(PipeannIndexView *view, const PipeannSlot *slot, uint32 *id)
 uint32
 PipeannPlaceSlot(PipeannIndexView *view, uint32 near, const PipeannSlot *slot)
 {
-	/* a node that finds no room near itself begins a page */
-	bool		begin = PipeannSlotIsNode(slot) && slot->degree > 0 &&
-		view->meta.layout.node_pages == 1 && !PipeannHasSpareSlots(view) &&
-		LastPageIsWritten(view);
 	uint32		id;
+	bool		begin;
 
 	if (near != PIPEANN_INVALID_ID && TryPage(view, near, slot, &id))
 		return id;
+	/* a node that finds no room near itself begins a page */
+	begin = PipeannSlotIsNode(slot) && slot->degree > 0 &&
+		view->meta.layout.node_pages == 1 && !PipeannHasSpareSlots(view) &&
+		LastPageIsWritten(view);
 	if (!begin && TryFreePages(view, slot, &id))
 		return id;
 	for (;;)

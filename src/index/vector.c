@@ -387,11 +387,7 @@ UpperHalf(double value)
 	return (uint16) ((bits >> 16) + 1);
 }
 
-/*
- * The hash of a PipeannRounding.
- *
- * Zeroes of both signs have one hash.
- */
+/* The hash of a PipeannRounding: zeroes of both signs have the same. */
 static uint32
 VectorHash(const float *x, int dim)
 {
