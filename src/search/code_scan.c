@@ -10,7 +10,6 @@
 #include "search/state.h"
 
 #include <float.h>
-#include <math.h>
 
 #include "base/pause.h"
 
@@ -75,10 +74,9 @@ AddBatch(PipeannSearch *search, const Batch *batch)
 	PipeannPqScan(&search->codes->pq, search->layout->metric, search->table, codes, n,
 				  dist);
 	/* with newer codes the order has no meaning: all nodes are read, or were */
+	order->unordered |= search->codes->loader != NULL && search->codes->loader->stale;
 	for (int i = 0; i < n; i++)
-		Add(order, batch->ids[i],
-			search->codes->loader != NULL && search->codes->loader->stale ?
-			INFINITY : dist[i]);
+		Add(order, batch->ids[i], order->unordered ? INFINITY : dist[i]);
 }
 
 static inline void
@@ -329,7 +327,8 @@ HorizonOfScan(const PipeannSearch *search)
 	const PipeannSample *errors = &search->code_scan.errors;
 
 	return !search->params.one_of_several || !search->params.has_horizon ||
-		search->params.lists_all || errors->n < FEWEST_ERRORS ? INFINITY :
+		search->params.lists_all || search->code_scan.unordered ||
+		errors->n < FEWEST_ERRORS ? INFINITY :
 		search->params.horizon +
 		PipeannSampleBound(errors, PipeannScansSparse(search) ? SPARSE_DEVIATIONS :
 						   SURE_DEVIATIONS);
@@ -423,14 +422,15 @@ PipeannRunCodeScan(PipeannSearch *search)
  * infinity if all were.
  */
 float
-PipeannCodeScanReadTo(PipeannSearch *search, bool surely)
+PipeannCodeScanReadTo(const PipeannSearch *search, bool surely)
 {
-	const PipeannSample *errors = &search->code_scan.errors;
+	const PipeannCodeScan *order = &search->code_scan;
 
-	if (!HasNext(search))
+	if (order->n == 0 && !order->left_out)
 		return INFINITY;
-	if (errors->n < FEWEST_ERRORS)
+	if (order->unordered || order->errors.n < FEWEST_ERRORS)
 		return -FLT_MAX;
-	return search->code_scan.items[0].dist -
-		PipeannSampleBound(errors, surely ? SURE_DEVIATIONS : LIKELY_DEVIATIONS);
+	/* those that are not kept are beyond the last one taken */
+	return (order->n > 0 ? order->items[0].dist : order->last.dist) -
+		PipeannSampleBound(&order->errors, surely ? SURE_DEVIATIONS : LIKELY_DEVIATIONS);
 }

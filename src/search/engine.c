@@ -678,7 +678,7 @@ PipeannSearchLengthen(PipeannSearch *search, int ef)
  * explored; in strict order half of them, as the others were explored only on the way.
  */
 PipeannFrontier
-PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order)
+PipeannSearchFrontier(const PipeannSearch *search, PipeannIterativeScan order)
 {
 	PipeannFrontier frontier = {.results = search->matching,.distance = -INFINITY};
 

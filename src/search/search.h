@@ -185,7 +185,7 @@ extern void PipeannSearchBegin(PipeannSearch *search,
 							   const PipeannSearchParams *params);
 extern bool PipeannSearchRun(PipeannSearch *search);
 extern void PipeannSearchLengthen(PipeannSearch *search, int ef);
-extern PipeannFrontier PipeannSearchFrontier(PipeannSearch *search, PipeannIterativeScan order);
+extern PipeannFrontier PipeannSearchFrontier(const PipeannSearch *search, PipeannIterativeScan order);
 extern float PipeannSearchEnter(PipeannSearch *search);
 extern void PipeannSearchSetHorizon(PipeannSearch *search, float horizon);
 extern const PipeannSlot *PipeannSearchLoadSlot(PipeannSearch *search,

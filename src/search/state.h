@@ -298,7 +298,7 @@ typedef struct PipeannCodeScan
 	PipeannDiscard last;		/* the item taken last */
 	PipeannDiscard bound;		/* nodes farther than this one are not kept */
 	bool		left_out;		/* there were such nodes */
-	bool		unordered;		/* so few nodes that their codes were not read */
+	bool		unordered;		/* codes say nothing: they were not read, or are newer */
 } PipeannCodeScan;
 
 /* What a policy remembers of a search. */
@@ -395,7 +395,7 @@ extern void PipeannResultsAdd(PipeannResults *results,
 /* code_scan.c */
 extern bool PipeannRunCodeScan(PipeannSearch *search);
 extern float PipeannEnterCodeScan(PipeannSearch *search);
-extern float PipeannCodeScanReadTo(PipeannSearch *search, bool surely);
+extern float PipeannCodeScanReadTo(const PipeannSearch *search, bool surely);
 
 /* The estimated share of the nodes near the query that match. */
 static inline double

@@ -319,7 +319,10 @@ FindsTheSameOfThoseWanted(void)
 	CheckFindsTheSame(&index9000->codes, params);
 }
 
-/* Codes are made anew while a code scan goes through them again and again: no node is lost. */
+/*
+ * Codes are made anew while a code scan goes through them again and again: no node is lost, and
+ * none comes later than the search says.
+ */
 static void
 FindsAllWhoseCodesAreMadeAnew(void)
 {
@@ -337,12 +340,14 @@ FindsAllWhoseCodesAreMadeAnew(void)
 		MemorySource *memory = OpenSource(index9000, 0, 1);
 		float		query[MAX_DIM];
 		PipeannSearch *search = BeginQuery(index9000, &absent, memory, 1, query, &params);
+		const PipeannResult *result;
+		float		final = -INFINITY;
 		uint32		found = 0;
 
 		loader.last = last;
-		while (PipeannSearchRun(search))
-			while (PipeannSearchPop(search) != NULL)
-				found++;
+		for (; PipeannSearchRun(search); final = PipeannSearchFrontier(search, PIPEANN_ITERATIVE_STRICT).distance)
+			for (; (result = PipeannSearchPop(search)) != NULL; found++)
+				CHECK(!(result->dist < final));
 		CHECK(found == matching);
 		EndSearch(search, memory);
 		FreeLoader(&loader);
