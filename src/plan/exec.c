@@ -286,9 +286,7 @@ AddTids(BitmapState *state, BlockNumber block, const OffsetNumber *offsets,
 	while (state->tid_filter.n + n > state->size)
 	{
 		state->size *= 2;
-		state->rows = repalloc_huge(state->rows,
-									mul_size(state->size,
-											 sizeof(ItemPointerData)));
+		state->rows = repalloc_huge(state->rows, mul_size(state->size, sizeof(ItemPointerData)));
 	}
 	for (int i = 0; i < n; i++, state->tid_filter.n++)
 		ItemPointerSet(&state->rows[state->tid_filter.n], block, offsets[i]);
@@ -339,9 +337,7 @@ StartBitmap(OwnNode *node)
 	if (bitmap == NULL || !IsA(bitmap, TIDBitmap))
 		elog(ERROR, "unrecognized result from subplan");
 	state->size = FIRST_TIDS;
-	state->rows = MemoryContextAllocHuge(node->memory,
-										 mul_size(state->size,
-												  sizeof(ItemPointerData)));
+	state->rows = MemoryContextAlloc(node->memory, FIRST_TIDS * sizeof(ItemPointerData));
 	state->lossy = false;
 	state->tid_filter.n = 0;
 	TakeTids(state, bitmap);
@@ -703,7 +699,7 @@ TellOfBound(const MergeState *state, PipeannDistanceBound *bound)
 	}
 }
 
-/* Find the partitions that are left after run-time pruning; there may be none. */
+/* Find the partitions that run-time pruning leaves, if any; the merge keeps them for later runs. */
 static void
 FindChildren(MergeState *state)
 {
@@ -719,7 +715,8 @@ FindChildren(MergeState *state)
 			ExecFindMatchingSubPlans(merge->ms_prune_state, false);
 #endif
 	state->nchildren = 0;
-	state->children = palloc0(mul_size(sizeof(MergeChild), Max(merge->ms_nplans, 1)));
+	state->children = MemoryContextAllocZero(state->node.memory,
+											 sizeof(MergeChild) * Max(merge->ms_nplans, 1));
 	while ((i = bms_next_member(merge->ms_valid_subplans, i)) >= 0)
 		state->children[state->nchildren++].node = merge->mergeplans[i];
 }
@@ -818,8 +815,8 @@ StartMerge(OwnNode *node)
 	state->wanted = (int) wanted;
 	old = MemoryContextSwitchTo(node->memory);
 	state->nearest = binaryheap_allocate(state->wanted, CompareDistances, NULL);
-	FindChildren(state);
 	MemoryContextSwitchTo(old);
+	FindChildren(state);
 	BeginSort(node, ExecGetResultType(node->child), state->column);
 	state->bound = (PipeannDistanceBound) {.distance = get_float8_infinity()};
 	Enter(state);

@@ -186,6 +186,9 @@ is($session->row("SELECT indisvalid FROM pg_index WHERE indexrelid = 'mixed_v'::
 same("all indexed, query $_", nearest($_ * 313, 'WHERE id < 20000 AND v IS NOT NULL ORDER BY d LIMIT 25', 'mixed')) for 1 .. 5;
 is(is_merged(nearest(1, 'ORDER BY d LIMIT 10', 'mixed')), 1, 'all indexed: ours');
 same('pruned when planned', nearest(18, 'WHERE category IN (3, 6) ORDER BY d LIMIT 10', 'mixed'));
+# The partitions that a subquery's result leaves are found once for all runs of a join's inner side.
+my $lateral = sub { "SELECT q.id, n.id FROM (SELECT id, v FROM source WHERE id <= 20) q CROSS JOIN LATERAL (SELECT id FROM $_[0] WHERE id < 20000 AND category < (SELECT 3 + min(s.id) FROM source s) ORDER BY v <-> q.v LIMIT 3) n" };
+is_deeply([ sort($session->rows($lateral->('mixed'))) ], [ sort(exact($lateral->('whole'))) ], 'pruned when run, and run again');
 same('one is left', nearest(18, 'WHERE category = 3 ORDER BY d LIMIT 10', 'mixed'));
 $session->rows('SET enable_seqscan = on; SET enable_sort = on');
 same('as it is planned by cost', nearest(18, 'WHERE id < 20000 AND v IS NOT NULL ORDER BY d LIMIT 25', 'mixed'));
