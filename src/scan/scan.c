@@ -712,7 +712,7 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 		state->tid_filter = PipeannTidFilterBegin(state, &params);
 	if (!state->comparable || (heeds->fill != NULL && heeds->fill->whole))
 		heeds->bound = NULL;
-	params.one_of_several = heeds->bound != NULL;
+	params.one_of_several = heeds->bound != NULL && !params.lists_all;
 	if (pipeann_search_mode == PIPEANN_BATON)
 		PipeannBatonBegin(state, &params);
 	PipeannLastMode = pipeann_search_mode;

@@ -327,8 +327,7 @@ HorizonOfScan(const PipeannSearch *search)
 	const PipeannSample *errors = &search->code_scan.errors;
 
 	return !search->params.one_of_several || !search->params.has_horizon ||
-		search->params.lists_all || search->code_scan.unordered ||
-		errors->n < FEWEST_ERRORS ? INFINITY :
+		search->code_scan.unordered || errors->n < FEWEST_ERRORS ? INFINITY :
 		search->params.horizon +
 		PipeannSampleBound(errors, PipeannScansSparse(search) ? SPARSE_DEVIATIONS :
 						   SURE_DEVIATIONS);

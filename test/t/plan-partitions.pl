@@ -234,6 +234,20 @@ my ($recall, $work) = counted('big', 'on');
 cmp_ok($recall, '>=', 0.98, "finds the nearest (whole searches $whole_recall)");
 cmp_ok($work, '<', 0.75 * $whole_work, "with less work ($work of $whole_work codes)");
 
+# With a list for all nodes everything is found, although edges do not lead to it within the distance in WHERE.
+$session->rows('CREATE TABLE thin (id int, v vector(49)) PARTITION BY RANGE (id)');
+$session->rows("CREATE TABLE thin_$_ PARTITION OF thin FOR VALUES FROM (@{[ $_ * 5000 ]}) TO (@{[ $_ * 5000 + 5000 ]})") for 0 .. 2;
+$session->rows('CREATE INDEX ON thin USING pipeann (v vector_l2_ops) WITH (m = 2); INSERT INTO thin SELECT id, v FROM source WHERE id < 15000; ANALYZE thin');
+for my $i (1 .. 10)
+{
+	my $query = "SELECT id FROM %s WHERE id < 15000 AND v <-> '$vectors->[$i]' < 1000000 ORDER BY v <-> '$vectors->[$i]' LIMIT 900";
+
+	$session->rows('SET pipeann.ef_search = 10000');
+	my @found = $session->rows(sprintf($query, 'thin'));
+	is_deeply(\@found, [ exact(sprintf($query, 'source')) ], "a list for all nodes, query $i");
+	$session->rows('RESET pipeann.ef_search');
+}
+
 # Where fewer rows are near than are wanted each search goes on alone, as far as it may.
 for my $mode ('off', 'strict_order', 'relaxed_order')
 {
