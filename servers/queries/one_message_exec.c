@@ -323,7 +323,12 @@ AskHere(Part *part, const double *bound, bool waves)
 		pipeann_core->bound_scans(part->scan, bound == NULL ?
 								  get_float8_infinity() : *bound);
 	if (part->anew && part->scan->chgParam == NULL)
+	{
+		MemoryContext former = MemoryContextSwitchTo(part->scan->state->es_query_cxt);
+
 		ExecReScan(part->scan);
+		MemoryContextSwitchTo(former);
+	}
 	part->anew = false;
 }
 

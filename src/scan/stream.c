@@ -165,7 +165,7 @@ static bool
 VectorOfAny(PipeannScan *state, PipeannRowList list, double *distance)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
-	FmgrInfo	operator = state->scan->orderByData->sk_func;
+	FmgrInfo	operator;		/* the key's fn_extra is not the operator's (scan.h) */
 	const PipeannRow *row = list.rows;
 	struct varlena *value = NULL;
 	const float *x;
@@ -174,7 +174,7 @@ VectorOfAny(PipeannScan *state, PipeannRowList list, double *distance)
 		value = PipeannTableVector(state->scan, &row->tid);
 	if (value == NULL)
 		return false;
-	operator.fn_extra = NULL;	/* which is not its own (scan.h) */
+	fmgr_info_copy(&operator, &state->scan->orderByData->sk_func, CurrentMemoryContext);
 	if (distance != NULL)
 		*distance = DatumGetFloat8(FunctionCall2(&operator, PointerGetDatum(value),
 												 state->scan->orderByData->sk_argument));
