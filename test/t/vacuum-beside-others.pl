@@ -62,7 +62,7 @@ for my $round (1 .. 2)
 		join(';', ('VACUUM items', 'SELECT pg_sleep(0.1)') x 12));
 	# When a tenth of the entry graph is dead VACUUM makes another one, and the next VACUUM
 	# frees what stood in the former. It has at most a tenth of 8,000 nodes.
-	$primary->safe_psql('postgres', 'VACUUM items') for 1 .. 2;
+	$primary->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP ON) items') for 1 .. 2;
 	check_all("churn $round", 80);
 }
 
@@ -81,7 +81,7 @@ run_beside_searches($primary, $vectors, 'equal vectors',
 
 	$found += grep { /\|0$/ } answer($session, 'items', $vectors->[ $_ - 1 ], 1000) for 1001 .. 1003;
 	is($found, $rows, 'equal vectors: each row is found once');
-	$session->rows('DELETE FROM items WHERE id > 100000; VACUUM items');
+	$session->rows('DELETE FROM items WHERE id > 100000; VACUUM (INDEX_CLEANUP ON) items');
 	$session->close;
 }
 check_all('equal vectors', 60);
@@ -115,7 +115,7 @@ for my $trial (0 .. 2)
 	is($answer->{state}, '57014', "cancel $trial: VACUUM was cancelled");
 	check_all("cancel $trial", 10000);
 	$primary->safe_psql('postgres', "INSERT INTO items SELECT id + 1000000 * ($trial + 1), v FROM source WHERE id % 40 = $trial");
-	$primary->safe_psql('postgres', 'VACUUM items');
+	$primary->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP ON) items');
 	check_all("after cancel $trial", 60);
 	$session->close;
 }
@@ -129,7 +129,7 @@ for my $trial (0 .. 1)
 	kill_backend($primary, $pid);
 	$session->receive;
 	check_all("crash $trial", 10000);
-	$primary->safe_psql('postgres', 'VACUUM items');
+	$primary->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP ON) items');
 	check_all("after crash $trial", 60);
 }
 
