@@ -812,8 +812,8 @@ ForeseeMeta(const PipeannBuildInput *in, const Sampled *sampled,
 		return;
 	meta->flags |= PIPEANN_META_HAS_CODES;
 	meta->entry_count = PipeannEntryCount((uint32) meta->nodes);
-	PipeannRunPlace(&meta->places, PIPEANN_METAPAGE + 1, 0,
-					PipeannRunPages(l, meta->entry_count));
+	PipeannExtentChoose(&meta->extents, PIPEANN_METAPAGE + 1, 0,
+						PipeannExtentPages(l, meta->entry_count));
 }
 
 /* Errors like the build if the options do not suit the column. */
@@ -841,7 +841,7 @@ PipeannEstimateBuild(const PipeannBuildInput *in,
 		estimate->temp_bytes += estimate->memory_one_pass - limit +
 			PipeannGraphShardFiles((uint32) meta->nodes, &params);
 	estimate->index_bytes = BLCKSZ *
-		PipeannBlocksInUse(&meta->places, &meta->layout, meta->graph_pages,
+		PipeannBlocksInUse(&meta->extents, &meta->layout, meta->graph_pages,
 						   (meta->flags & PIPEANN_META_HAS_CODES) != 0);
 	if (meta->flags & PIPEANN_META_HAS_CODES)
 	{

@@ -102,7 +102,7 @@ struct PipeannCoding
 								 * there were too few samples to measure it */
 	PipeannAttributes *attributes;	/* NULL if there are no attribute codes */
 	char	   *histograms;
-	PipeannPlaces places;		/* of what is written */
+	PipeannExtents extents;		/* of what is written */
 	uint32		code_pages;		/* written so far */
 	uint32		entry_count;
 };
@@ -117,7 +117,7 @@ BeginCoding(PipeannCoding *k, Relation index, const PipeannMeta *meta)
 	k->generation = PipeannGeneration(meta);
 	k->layout = *l;
 	k->widths = meta->widths;
-	k->places = meta->places;
+	k->extents = meta->extents;
 	k->pq = PipeannPqNew(l->storage, l->dim, l->pq_bytes);
 }
 
@@ -249,7 +249,7 @@ static void
 WriteCodebook(const PipeannCoding *k)
 {
 	const PipeannLayout *l = &k->layout;
-	BlockNumber first = PipeannRunBlock(&k->places);
+	BlockNumber first = PipeannExtentBlock(&k->extents);
 
 	PipeannWritePages(k->index, first, PIPEANN_CODEBOOK, k->generation,
 					  k->pq.centroids, PipeannCodebookBytes(l), k->wal);
@@ -265,7 +265,7 @@ WriteCodePages(const PipeannCoding *k, uint32 first,
 {
 	for (uint32 i = 0; i < n; i++)
 		PipeannWritePages(k->index,
-						  PipeannCodeBlock(&k->places, &k->layout, first + i),
+						  PipeannCodeBlock(&k->extents, &k->layout, first + i),
 						  PIPEANN_CODES, k->generation,
 						  payloads + (Size) i * PIPEANN_PAYLOAD, PIPEANN_PAYLOAD,
 						  k->wal);
@@ -325,7 +325,7 @@ WriteEntries(PipeannTeam *team, PipeannCoding *k,
 	if (PipeannTeamLeads(team))
 	{
 		SerializeEntryGraph(k, nodes, sample, graph, content);
-		PipeannWritePages(k->index, PipeannRunBlock(&k->places) +
+		PipeannWritePages(k->index, PipeannExtentBlock(&k->extents) +
 						  PipeannEntryPage(&k->layout), PIPEANN_ENTRY,
 						  k->generation, content, bytes, k->wal);
 	}
@@ -623,14 +623,14 @@ SlotVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 
 /*
  * The most nodes of an entry graph made in place: fewer than it should have if
- * there is no room for a longer run than those that exist.
+ * there is no room for a longer extent than those that exist.
  */
 static uint32
 MostEntries(const PipeannMeta *meta)
 {
 	uint32		most = PipeannEntryCount((uint32) Min(meta->nodes, PG_UINT32_MAX));
 
-	while (most > 1 && PipeannRunPages(&meta->layout, most) > PipeannRunRoom(&meta->places))
+	while (most > 1 && PipeannExtentPages(&meta->layout, most) > PipeannExtentRoom(&meta->extents))
 		most -= most / 8 + 1;
 	return most;
 }
@@ -782,7 +782,7 @@ VisitNodes(Retraining *r)
 {
 	PipeannCounters counters = {0};
 	const PipeannMeta *meta = &r->view.meta;
-	PipeannPageSource *source = PipeannSourceOpen(r->view.index, &meta->layout, &meta->places,
+	PipeannPageSource *source = PipeannSourceOpen(r->view.index, &meta->layout, &meta->extents,
 												  meta->graph_pages, NULL, &counters);
 
 	PipeannVisitPages(source, r->pages, VisitPage, r);
@@ -790,8 +790,8 @@ VisitNodes(Retraining *r)
 }
 
 /*
- * Say in the metapage that there are no codes, which generation comes next, and where
- * its run is. The first run has room for the second generation's entry graph, too.
+ * Say in the metapage that there are no codes, which generation comes next, and in which
+ * extent. The first extent has room for the second generation's entry graph, too.
  */
 static void
 Announce(Retraining *r)
@@ -809,14 +809,14 @@ Announce(Retraining *r)
 		meta->flags |= PIPEANN_META_REPAIRING;
 	meta->entry_count = meta->entry_dead = 0;
 	meta->build_id++;
-	PipeannRunPlace(&meta->places,
-					(BlockNumber) PipeannBlocksInUse(&meta->places, l,
-													 meta->graph_pages, true),
-					PipeannRunPages(l, r->entries.vectors.n),
-					PipeannRunPages(l, Max(r->entries.vectors.n,
-										   PipeannEntryCount(CODES_GROWTH *
-															 PIPEANN_MIN_CODED_NODES))));
-	r->coding.places = meta->places;
+	PipeannExtentChoose(&meta->extents,
+						(BlockNumber) PipeannBlocksInUse(&meta->extents, l,
+														 meta->graph_pages, true),
+						PipeannExtentPages(l, r->entries.vectors.n),
+						PipeannExtentPages(l, Max(r->entries.vectors.n,
+												  PipeannEntryCount(CODES_GROWTH *
+																	PIPEANN_MIN_CODED_NODES))));
+	r->coding.extents = meta->extents;
 	PipeannMetaEnd(&update);
 }
 

@@ -20,7 +20,7 @@ typedef struct GraphWriter
 {
 	Relation	index;
 	const PipeannLayout *layout;
-	const PipeannPlaces *places;
+	const PipeannExtents *extents;
 	const PipeannNodes *nodes;	/* that have ids */
 	PipeannGraph *graph;		/* NULL: no edges */
 	uint32		node_pages;		/* overflow slots are on those behind them */
@@ -142,7 +142,7 @@ WriteGraphPage(GraphWriter *w, uint32 number)
 {
 	Size		bytes = (Size) w->layout->node_pages * PIPEANN_PAYLOAD;
 
-	PipeannWritePages(w->index, PipeannGraphBlock(w->places, w->layout, number),
+	PipeannWritePages(w->index, PipeannGraphBlock(w->extents, w->layout, number),
 					  PIPEANN_GRAPH, 0, w->page, bytes, false);
 	memset(w->page, 0, bytes);
 }
@@ -368,7 +368,7 @@ NodePages(const PipeannLayout *l, const PipeannNodes *nodes)
 }
 
 /*
- * Reserve the places of a build's nodes, and before them a run if there will
+ * Reserve the places of a build's nodes, and before them an extent if there will
  * be codes. Errors if there are too many nodes.
  */
 void
@@ -383,10 +383,10 @@ PipeannReserveNodes(PipeannMeta *meta, const PipeannNodes *nodes)
 		ext_slots += ExtSlotsOf(l, nodes, i);
 	pages = NodePages(l, nodes) + (ext_slots + l->slots_per_page - 1) / l->slots_per_page;
 	if (n >= PIPEANN_MIN_CODED_NODES)
-		PipeannRunPlace(&meta->places, PIPEANN_METAPAGE + 1, 0,
-						PipeannRunPages(l, PipeannEntryCount(n)));
+		PipeannExtentChoose(&meta->extents, PIPEANN_METAPAGE + 1, 0,
+							PipeannExtentPages(l, PipeannEntryCount(n)));
 	if (pages * l->slots_per_page >= PIPEANN_INVALID_ID ||
-		PipeannBlocksInUse(&meta->places, l, (uint32) pages, true) > MaxBlockNumber)
+		PipeannBlocksInUse(&meta->extents, l, (uint32) pages, true) > MaxBlockNumber)
 		PipeannTooManyRows();
 	meta->graph_pages = (uint32) pages;
 }
@@ -404,7 +404,7 @@ PipeannWriteNodes(PipeannTeam *team, Relation index, PipeannMeta *meta,
 	const PipeannLayout *l = &meta->layout;
 	uint32		n = nodes->vectors.n;
 	GraphWriter w = {
-		.index = index,.layout = l,.places = &meta->places,
+		.index = index,.layout = l,.extents = &meta->extents,
 		.nodes = nodes,.graph = graph,.node_pages = NodePages(l, nodes)
 	};
 

@@ -6,7 +6,7 @@
  * Dynamic segments are made as they are needed and pinned, so that they
  * outlive the backend that made them; an empty one is given back. Each backend
  * maps a segment when it first needs it. (This is not a DSA, which before
- * PostgreSQL 17 does not find freed runs of pages again.)
+ * PostgreSQL 17 does not find freed pages again.)
  */
 #include "cache/registry.h"
 
@@ -311,7 +311,7 @@ PipeannArenaGive(PipeannArena *arena, PipeannArenaPlace place, uint64 pages)
 	return true;
 }
 
-/* Where a run is in this backend, or NULL if it cannot be mapped. */
+/* Where pages are in this backend, or NULL if it cannot be mapped. */
 char *
 PipeannArenaAt(PipeannArena *arena, PipeannArenaPlace place)
 {

@@ -668,8 +668,8 @@ PipeannCacheLoadEntries(Relation index, PipeannCache *cache, const PipeannMeta *
 		if (cache->entry_graph == NULL)
 			cache->entry_graph = MemoryContextAllocHuge(cache->context, size);
 		attachment->outdated =
-			!PipeannRunRead(index, PipeannRunBlock(&meta->places) + PipeannEntryPage(&meta->layout),
-							PIPEANN_ENTRY, PipeannGeneration(meta), cache->entry_graph, size);
+			!PipeannExtentRead(index, PipeannExtentBlock(&meta->extents) + PipeannEntryPage(&meta->layout),
+							   PIPEANN_ENTRY, PipeannGeneration(meta), cache->entry_graph, size);
 		ShowEntries(cache, meta, cache->entry_graph);
 	}
 	return !attachment->outdated;

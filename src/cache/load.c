@@ -37,7 +37,7 @@ typedef struct PipeannPageLoader
 	Relation	index;
 	PipeannAttachment *attachment;
 	PipeannLayout layout;
-	PipeannPlaces places;
+	PipeannExtents extents;
 	uint32		generation;
 	uint32		code_pages;		/* that were written */
 	uint32		ncodes;
@@ -64,8 +64,8 @@ static uint8 *
 MapChunk(PipeannAttachment *attachment, uint32 chunk)
 {
 	PipeannCacheHeader *header = attachment->header;
-	pg_atomic_uint64 *places = PipeannRootAt(header, header->chunks);
-	PipeannArenaPlace place = pg_atomic_read_u64(&places[chunk]);
+	pg_atomic_uint64 *chunks = PipeannRootAt(header, header->chunks);
+	PipeannArenaPlace place = pg_atomic_read_u64(&chunks[chunk]);
 
 	if (attachment->chunks[chunk] == NULL && attachment->entry != NULL &&
 		place != PIPEANN_NOWHERE)
@@ -104,7 +104,7 @@ MakeChunk(PipeannPageLoader *pl, uint32 chunk)
 {
 	PipeannAttachment *attachment = pl->attachment;
 	PipeannCacheHeader *header = attachment->header;
-	pg_atomic_uint64 *places = PipeannRootAt(header, header->chunks);
+	pg_atomic_uint64 *chunks = PipeannRootAt(header, header->chunks);
 
 	if (attachment->entry == NULL)
 	{
@@ -114,7 +114,7 @@ MakeChunk(PipeannPageLoader *pl, uint32 chunk)
 									   header->chunk_pages * FPM_PAGE_SIZE);
 		return attachment->temporary;
 	}
-	return TakeMemory(pl->index, attachment, &places[chunk], header->chunk_pages) &&
+	return TakeMemory(pl->index, attachment, &chunks[chunk], header->chunk_pages) &&
 		MapChunk(attachment, chunk) != NULL;
 }
 
@@ -282,7 +282,7 @@ LockPage(PipeannPageLoader *pl, uint32 page, BlockNumber blkno, bool keep)
 static BlockNumber
 BlockOf(PipeannPageLoader *pl, uint32 page)
 {
-	BlockNumber blkno = PipeannCodeBlock(&pl->places, &pl->layout, page);
+	BlockNumber blkno = PipeannCodeBlock(&pl->extents, &pl->layout, page);
 
 	if (blkno >= pl->nblocks)
 		pl->nblocks = RelationGetNumberOfBlocks(pl->index);
@@ -513,7 +513,7 @@ InitLoader(PipeannPageLoader *pl, Relation index, PipeannAttachment *attachment,
 	pl->index = index;
 	pl->attachment = attachment;
 	pl->layout = meta->layout;
-	pl->places = meta->places;
+	pl->extents = meta->extents;
 	pl->generation = PipeannGeneration(meta);
 	pl->code_pages = meta->code_pages;
 	pl->ncodes = Min(PipeannMetaIds(meta), attachment->header->ids);
@@ -634,13 +634,13 @@ RoundCentroids(PipeannAttachment *attachment)
 		header->halves = 0;
 }
 
-/* Read length bytes of the run, from one of its pages on; the cache may become outdated. */
+/* Read length bytes of the extent in use, from one of its pages on; the cache may become outdated. */
 static void
-ReadRun(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
-		PipeannKind kind, uint32 page, void *dst, Size length)
+ReadExtent(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
+		   PipeannKind kind, uint32 page, void *dst, Size length)
 {
-	if (!PipeannRunRead(index, PipeannRunBlock(&meta->places) + page, kind,
-						PipeannGeneration(meta), dst, length))
+	if (!PipeannExtentRead(index, PipeannExtentBlock(&meta->extents) + page, kind,
+						   PipeannGeneration(meta), dst, length))
 		attachment->outdated = true;
 }
 
@@ -662,9 +662,9 @@ ReadFirstEntries(Relation index, PipeannAttachment *attachment, const PipeannMet
 	uint32	   *ids = palloc(n * sizeof(uint32));
 	char	   *buffer = palloc(skip + size);
 
-	ReadRun(index, attachment, meta, PIPEANN_ENTRY, page, ids, n * sizeof(uint32));
-	ReadRun(index, attachment, meta, PIPEANN_ENTRY, page + codes / PIPEANN_PAYLOAD,
-			buffer, skip + size);
+	ReadExtent(index, attachment, meta, PIPEANN_ENTRY, page, ids, n * sizeof(uint32));
+	ReadExtent(index, attachment, meta, PIPEANN_ENTRY, page + codes / PIPEANN_PAYLOAD,
+			   buffer, skip + size);
 	if (attachment->outdated)
 		return;
 	CheckEntryIds(index, meta, ids, n);
@@ -688,10 +688,10 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment, const PipeannMet
 	const PipeannLayout *l = &meta->layout;
 	PipeannCacheHeader *header = attachment->header;
 
-	ReadRun(index, attachment, meta, PIPEANN_CODEBOOK, 0,
-			PipeannRootAt(header, header->centroids), PipeannCodebookBytes(l));
-	ReadRun(index, attachment, meta, PIPEANN_CODEBOOK, PipeannHistogramsPage(l),
-			PipeannRootAt(header, header->histograms), PipeannHistogramsBytes(l));
+	ReadExtent(index, attachment, meta, PIPEANN_CODEBOOK, 0,
+			   PipeannRootAt(header, header->centroids), PipeannCodebookBytes(l));
+	ReadExtent(index, attachment, meta, PIPEANN_CODEBOOK, PipeannHistogramsPage(l),
+			   PipeannRootAt(header, header->histograms), PipeannHistogramsBytes(l));
 	ReadFirstEntries(index, attachment, meta, 0);
 	if (attachment->outdated)
 		return;
@@ -754,8 +754,8 @@ PipeannCacheReadEntries(Relation index, PipeannAttachment *attachment,
 		Size		first = (Size) page * PIPEANN_PAYLOAD;
 		Size		end = Min(first + (Size) n * PIPEANN_PAYLOAD, size);
 
-		ReadRun(index, attachment, meta, PIPEANN_ENTRY, PipeannEntryPage(&meta->layout) + page,
-				attachment->entry_graph + first, end - first);
+		ReadExtent(index, attachment, meta, PIPEANN_ENTRY, PipeannEntryPage(&meta->layout) + page,
+				   attachment->entry_graph + first, end - first);
 		if (attachment->outdated)
 			return false;
 		if (first < ids)

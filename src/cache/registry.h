@@ -48,7 +48,7 @@ typedef struct PipeannArena
 	PipeannSegment segments[PIPEANN_MAX_SEGMENTS];
 } PipeannArena;
 
-/* Where a run of pages begins: number of the segment and of its page, or this. */
+/* Where pages of the arena begin: number of the segment and of its first page, or this. */
 typedef uint64 PipeannArenaPlace;
 
 #define PIPEANN_NOWHERE UINT64CONST(0)

@@ -54,7 +54,7 @@ FreeSearch(const PipeannIndexView *view, uint32 full)
 		CHECK_FOR_INTERRUPTS();
 		if (blkno == InvalidBlockNumber)
 			return PIPEANN_INVALID_ID;
-		page = PipeannPageAt(&view->meta.places, &view->meta.layout, blkno);
+		page = PipeannPageAt(&view->meta.extents, &view->meta.layout, blkno);
 		if (page < view->meta.graph_pages)
 			return page;
 		blkno = RecordAndGetPageWithFreeSpace(view->index, blkno, 0, 1);
@@ -243,7 +243,7 @@ AddGraphPage(PipeannIndexView *view)
 	uint32		seen = view->meta.graph_pages;
 
 	if ((uint64) (seen + 1) * l->slots_per_page >= PIPEANN_INVALID_ID ||
-		PipeannBlocksInUse(&view->meta.places, l, seen + 1, true) > MaxBlockNumber)
+		PipeannBlocksInUse(&view->meta.extents, l, seen + 1, true) > MaxBlockNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("index \"%s\" has reached its largest size",
@@ -338,7 +338,7 @@ static void
 BeginCode(PipeannIndexView *view, uint32 id, PipeannPageUpdate *update)
 {
 	const PipeannMeta *meta = &view->meta;
-	BlockNumber blkno = PipeannCodeBlock(&meta->places, &meta->layout,
+	BlockNumber blkno = PipeannCodeBlock(&meta->extents, &meta->layout,
 										 id / PipeannCodesPerPage(&meta->layout));
 
 	BeginPage(view, LockBlock(view, blkno, PIPEANN_CODES), PIPEANN_CODES,

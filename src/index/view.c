@@ -202,7 +202,7 @@ PipeannRefreshView(PipeannIndexView *view)
 
 /*
  * The first block of a graph page. Also finds pages that were given out after
- * the view was opened, perhaps behind a run that the view does not know:
+ * the view was opened, perhaps behind an extent that the view does not know:
  * chains of overflow slots may lead there. Errors if there is no such page.
  */
 BlockNumber
@@ -212,12 +212,12 @@ PipeannViewBlock(const PipeannIndexView *view, uint32 page)
 	BlockNumber blkno;
 
 	if (page < view->meta.graph_pages)
-		return PipeannGraphBlock(&view->meta.places, &view->meta.layout, page);
+		return PipeannGraphBlock(&view->meta.extents, &view->meta.layout, page);
 	meta = palloc(sizeof(PipeannMeta));
 	PipeannMetaRead(view->index, meta);
 	if (page >= meta->graph_pages)
 		PipeannCorrupted(view->index, "lacks graph page %u", page);
-	blkno = PipeannGraphBlock(&meta->places, &meta->layout, page);
+	blkno = PipeannGraphBlock(&meta->extents, &meta->layout, page);
 	pfree(meta);
 	return blkno;
 }

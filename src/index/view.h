@@ -33,7 +33,7 @@ static inline uint32
 PipeannViewPages(const PipeannIndexView *view)
 {
 	return PipeannCountGraphPages(view->index, &view->meta.layout,
-								  &view->meta.places, view->meta.graph_pages);
+								  &view->meta.extents, view->meta.graph_pages);
 }
 
 /* In which buffers its graph pages were seen last, and found sound; NULL if that is not noted. */
@@ -47,7 +47,7 @@ PipeannViewSeen(const PipeannIndexView *view)
 static inline PipeannPageSource *
 PipeannViewSource(const PipeannIndexView *view, PipeannCounters *counters)
 {
-	return PipeannSourceOpen(view->index, &view->meta.layout, &view->meta.places,
+	return PipeannSourceOpen(view->index, &view->meta.layout, &view->meta.extents,
 							 view->meta.graph_pages, PipeannViewSeen(view), counters);
 }
 
@@ -135,7 +135,7 @@ PipeannFreeReserve(Relation index, const PipeannMeta *meta)
 	const PipeannLayout *l = &meta->layout;
 
 	RecordPageWithFreeSpace(index,
-							PipeannGraphBlock(&meta->places, l, meta->graph_pages +
+							PipeannGraphBlock(&meta->extents, l, meta->graph_pages +
 											  l->stripe_pages), 0);
 }
 

@@ -58,7 +58,7 @@ extern const char *PipeannIoInUse(bool *direct);
 /* page_source.c */
 extern PipeannPageSource *PipeannSourceOpen(Relation index,
 											const PipeannLayout *layout,
-											const PipeannPlaces *places,
+											const PipeannExtents *extents,
 											uint32 graph_pages,
 											PipeannSeenPages *seen,
 											PipeannCounters *counters);

@@ -408,7 +408,7 @@ typedef struct Source
 	PipeannPageSource source;	/* first: what the search sees */
 	Relation	index;
 	const PipeannLayout *layout;
-	PipeannPlaces places;
+	PipeannExtents extents;
 	uint32		graph_pages;	/* given out when the source was opened; there may be more now */
 	PipeannReadOwner owner;
 	dlist_head	frames;			/* the frames that the search holds */
@@ -560,7 +560,7 @@ IsUnwritten(const Source *source, const BufferedFrame *frame, int block)
 {
 	if (frame->blkno + block < RelationGetNumberOfBlocks(source->index))
 		return false;
-	(void) PipeannCountGraphPages(source->index, source->layout, &source->places,
+	(void) PipeannCountGraphPages(source->index, source->layout, &source->extents,
 								  Max(source->graph_pages,
 								  frame->frame.page + 1));
 	return true;
@@ -681,7 +681,7 @@ NewFrame(Source *source, uint32 page)
 	BufferedFrame *frame = AllocFrame(source->layout->node_pages);
 
 	dlist_push_tail(&source->frames, &frame->node);
-	frame->blkno = PipeannGraphBlock(&source->places, source->layout, page);
+	frame->blkno = PipeannGraphBlock(&source->extents, source->layout, page);
 	frame->frame.page = page;
 	frame->frame.user = NULL;
 	return frame;
@@ -856,7 +856,7 @@ CloseSource(void *arg)
  */
 PipeannPageSource *
 PipeannSourceOpen(Relation index, const PipeannLayout *layout,
-				  const PipeannPlaces *places, uint32 graph_pages,
+				  const PipeannExtents *extents, uint32 graph_pages,
 				  PipeannSeenPages *seen, PipeannCounters *counters)
 {
 	Source	   *source = palloc0(sizeof(Source));
@@ -873,7 +873,7 @@ PipeannSourceOpen(Relation index, const PipeannLayout *layout,
 	source->source.counters = counters;
 	source->index = index;
 	source->layout = layout;
-	source->places = *places;
+	source->extents = *extents;
 	source->graph_pages = graph_pages;
 	source->seen = seen;
 	dlist_init(&source->owner.done);
@@ -901,7 +901,7 @@ void
 PipeannSourceBringIn(PipeannPageSource *self, uint32 page)
 {
 	Source	   *source = (Source *) self;
-	BlockNumber blkno = PipeannGraphBlock(&source->places, source->layout, page);
+	BlockNumber blkno = PipeannGraphBlock(&source->extents, source->layout, page);
 	pg_atomic_uint32 *seen = PipeannPageLastSeen(source->seen, page);
 
 	if (RelationGetNumberOfBlocks(source->index) < blkno + source->layout->node_pages)

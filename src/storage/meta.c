@@ -76,25 +76,25 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 		MetaError(index, "The page layout is inconsistent.");
 }
 
-/* Whether runs follow each other, and the one in use has room for its contents. */
+/* Whether extents follow each other, and the one in use has room for its contents. */
 static bool
 PlacesAreRight(const PipeannMeta *meta)
 {
-	const PipeannPlaces *places = &meta->places;
+	const PipeannExtents *extents = &meta->extents;
 	uint64		end = 1;
 
-	for (int i = 0; i < PIPEANN_RUNS; i++)
+	for (int i = 0; i < PIPEANN_EXTENTS; i++)
 	{
-		if (places->length[i] > 0 &&
-			(places->first[i] < end || (i > 0 && places->length[i - 1] == 0)))
+		if (extents->length[i] > 0 &&
+			(extents->first[i] < end || (i > 0 && extents->length[i - 1] == 0)))
 			return false;
-		if (places->length[i] > 0)
-			end = (uint64) places->first[i] + places->length[i];
+		if (extents->length[i] > 0)
+			end = (uint64) extents->first[i] + extents->length[i];
 	}
-	return end <= MaxBlockNumber && places->run < PIPEANN_RUNS &&
+	return end <= MaxBlockNumber && extents->current < PIPEANN_EXTENTS &&
 		((meta->flags & PIPEANN_META_HAS_CODES) == 0 ||
-		 PipeannRunPages(&meta->layout, meta->entry_count) <=
-		 places->length[places->run]);
+		 PipeannExtentPages(&meta->layout, meta->entry_count) <=
+		 extents->length[extents->current]);
 }
 
 /*
@@ -125,8 +125,8 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 	if (meta->entry_count > ids)
 		MetaError(index, "The entry graph is out of range.");
 	if (!PlacesAreRight(meta) ||
-		PipeannBlocksInUse(&meta->places, l, meta->graph_pages, true) > MaxBlockNumber)
-		MetaError(index, "The runs of pages are out of range.");
+		PipeannBlocksInUse(&meta->extents, l, meta->graph_pages, true) > MaxBlockNumber)
+		MetaError(index, "The extents are out of range.");
 }
 
 /* Copy the metapage after checking magic, layout and counts. */

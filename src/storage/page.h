@@ -199,7 +199,7 @@ PipeannEntryGraphBytes(const PipeannLayout *l, uint32 count)
  */
 #define PIPEANN_FIRST_ENTRIES 4096
 
-/* In a run: the first page of the histograms of attribute codes, of the entry graph. */
+/* In an extent: the first page of the histograms of attribute codes, of the entry graph. */
 static inline uint32
 PipeannHistogramsPage(const PipeannLayout *l)
 {
@@ -212,9 +212,9 @@ PipeannEntryPage(const PipeannLayout *l)
 	return PipeannHistogramsPage(l) + PipeannPagesOf(PipeannHistogramsBytes(l));
 }
 
-/* Pages of a run with an entry graph of this many nodes. */
+/* Pages of an extent with an entry graph of this many nodes. */
 static inline uint32
-PipeannRunPages(const PipeannLayout *l, uint32 entries)
+PipeannExtentPages(const PipeannLayout *l, uint32 entries)
 {
 	return PipeannEntryPage(l) + PipeannPagesOf(PipeannEntryGraphBytes(l, entries));
 }
@@ -297,7 +297,7 @@ typedef struct PipeannMeta
 	uint32		graph_pages;	/* ids are below this * slots_per_page */
 	uint32		code_pages;		/* number of code pages written */
 	uint64		nodes;			/* nodes written and not freed */
-	PipeannPlaces places;
+	PipeannExtents extents;
 	uint32		entry_dead;		/* dead nodes that stay in the entry graph */
 	uint64		entry_changes;	/* changes of the entry graph's ids */
 	uint64		changes;		/* changes of code pages since the build */

@@ -1,6 +1,6 @@
 /*
  * places.c
- *		The sizes of stripes, and the places of runs.
+ *		The sizes of stripes, and the blocks of pages.
  */
 #include "storage/slot.h"
 
@@ -34,19 +34,19 @@ PipeannStripesInit(PipeannLayout *l, uint32 page_bytes, uint32 most)
 
 /* The graph page that begins at a block, which is not the metapage, or INVALID_ID. */
 uint32
-PipeannPageAt(const PipeannPlaces *places, const PipeannLayout *l,
+PipeannPageAt(const PipeannExtents *extents, const PipeannLayout *l,
 			  BlockNumber block)
 {
 	uint32		stripe;
 	uint32		at;
 
-	for (int i = PIPEANN_RUNS - 1; i >= 0; i--)
+	for (int i = PIPEANN_EXTENTS - 1; i >= 0; i--)
 	{
-		if (block < places->first[i] || places->length[i] == 0)
+		if (block < extents->first[i] || extents->length[i] == 0)
 			continue;
-		if (block - places->first[i] < places->length[i])
+		if (block - extents->first[i] < extents->length[i])
 			return PIPEANN_INVALID_ID;
-		block -= places->length[i];
+		block -= extents->length[i];
 	}
 	stripe = (block - 1) / PipeannStripeLength(l);
 	at = (block - 1) % PipeannStripeLength(l);
@@ -59,10 +59,10 @@ PipeannPageAt(const PipeannPlaces *places, const PipeannLayout *l,
 
 /*
  * The number of blocks up to the last one in use: counting graph pages, the pages
- * for the codes of their nodes, and runs. May be more than a file can have.
+ * for the codes of their nodes, and extents. May be more than a file can have.
  */
 uint64
-PipeannBlocksInUse(const PipeannPlaces *places, const PipeannLayout *l,
+PipeannBlocksInUse(const PipeannExtents *extents, const PipeannLayout *l,
 				   uint32 graph_pages, bool has_codes)
 {
 	uint32		stripe = graph_pages == 0 ? 0 : (graph_pages - 1) / l->stripe_pages;
@@ -72,38 +72,38 @@ PipeannBlocksInUse(const PipeannPlaces *places, const PipeannLayout *l,
 	if (has_codes && stripe == 0 && graph_pages > 0)
 		end = 1 + l->stripe_pages * l->node_pages +
 			PipeannCodePages(l, graph_pages * l->slots_per_page);
-	for (int i = 0; i < PIPEANN_RUNS; i++)
-		if (places->length[i] > 0 && end >= places->first[i])
-			end += places->length[i];
+	for (int i = 0; i < PIPEANN_EXTENTS; i++)
+		if (extents->length[i] > 0 && end >= extents->first[i])
+			end += extents->length[i];
 	return end;
 }
 
-/* The most blocks that a new run can have. */
+/* The most blocks that a new extent can have. */
 uint32
-PipeannRunRoom(const PipeannPlaces *places)
+PipeannExtentRoom(const PipeannExtents *extents)
 {
 	uint32		most = 0;
 
-	for (int i = 0; i < PIPEANN_RUNS; i++)
-		most = Max(most, places->length[i] == 0 ? PG_UINT32_MAX : places->length[i]);
+	for (int i = 0; i < PIPEANN_EXTENTS; i++)
+		most = Max(most, extents->length[i] == 0 ? PG_UINT32_MAX : extents->length[i]);
 	return most;
 }
 
 /*
- * Place a run that needs `least` blocks: where another run is or was if that is long
- * enough, or else as a new run of this length at `end`, behind all blocks in use.
+ * Choose an extent with at least `least` blocks, which replaces its former contents;
+ * or else a new one of this length at `end`, behind all blocks in use.
  */
 void
-PipeannRunPlace(PipeannPlaces *places, BlockNumber end, uint32 least,
-				uint32 length)
+PipeannExtentChoose(PipeannExtents *extents, BlockNumber end, uint32 least,
+					uint32 length)
 {
-	uint32		run = 0;
+	uint32		at = 0;
 
-	while (places->length[run] > 0 && places->length[run] < least)
-		run++;
-	places->run = run;
-	if (places->length[run] > 0)
+	while (extents->length[at] > 0 && extents->length[at] < least)
+		at++;
+	extents->current = at;
+	if (extents->length[at] > 0)
 		return;
-	places->first[run] = end;
-	places->length[run] = length;
+	extents->first[at] = end;
+	extents->length[at] = length;
 }

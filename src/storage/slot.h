@@ -379,19 +379,19 @@ PipeannSlotRows(const PipeannLayout *l, const PipeannSlot *slot)
 #include "storage/block.h"
 #endif
 
-/* The most runs, current and former, that an index has. */
-#define PIPEANN_RUNS 3
+/* The most extents, current and former, of an index: each had a codebook and an entry graph. */
+#define PIPEANN_EXTENTS 3
 
 /*
- * The runs, in the order in which they were made and are in the file. A new run goes
+ * Extents, in the order in which they were made and are in the file. A new one goes
  * behind all existing pages: a page has the same block as long as the index has it.
  */
-typedef struct PipeannPlaces
+typedef struct PipeannExtents
 {
-	BlockNumber first[PIPEANN_RUNS];
-	uint32		length[PIPEANN_RUNS];	/* blocks; 0: there is no such run */
-	uint32		run;			/* the one that is in use, if there are codes */
-} PipeannPlaces;
+	BlockNumber first[PIPEANN_EXTENTS];
+	uint32		length[PIPEANN_EXTENTS];	/* blocks; 0: there is no such extent */
+	uint32		current;		/* the one that is in use, if there are codes */
+} PipeannExtents;
 
 static inline uint32
 PipeannStripeLength(const PipeannLayout *l)
@@ -399,44 +399,44 @@ PipeannStripeLength(const PipeannLayout *l)
 	return l->stripe_codes + (uint32) l->stripe_pages * l->node_pages;
 }
 
-/* The block that would be this one if there were no runs. */
+/* The block that would be this one if there were no extents. */
 static inline BlockNumber
-PipeannSkipRuns(const PipeannPlaces *places, BlockNumber block)
+PipeannSkipExtents(const PipeannExtents *extents, BlockNumber block)
 {
-	for (int i = 0; i < PIPEANN_RUNS; i++)
-		block += block >= places->first[i] ? places->length[i] : 0;
+	for (int i = 0; i < PIPEANN_EXTENTS; i++)
+		block += block >= extents->first[i] ? extents->length[i] : 0;
 	return block;
 }
 
 /* The first block of a graph page. */
 static inline BlockNumber
-PipeannGraphBlock(const PipeannPlaces *places, const PipeannLayout *l,
+PipeannGraphBlock(const PipeannExtents *extents, const PipeannLayout *l,
 				  uint32 page)
 {
 	uint32		stripe = page / l->stripe_pages;
 
-	return PipeannSkipRuns(places, 1 + stripe * PipeannStripeLength(l) +
+	return PipeannSkipExtents(extents, 1 + stripe * PipeannStripeLength(l) +
 						   page % l->stripe_pages * l->node_pages +
 						   (stripe > 0 ? l->stripe_codes : 0));
 }
 
 /* The block of a code page. */
 static inline BlockNumber
-PipeannCodeBlock(const PipeannPlaces *places, const PipeannLayout *l,
+PipeannCodeBlock(const PipeannExtents *extents, const PipeannLayout *l,
 				 uint32 code_page)
 {
 	uint32		stripe = code_page / l->stripe_codes;
 
-	return PipeannSkipRuns(places, 1 + stripe * PipeannStripeLength(l) +
+	return PipeannSkipExtents(extents, 1 + stripe * PipeannStripeLength(l) +
 						   code_page % l->stripe_codes +
 						   (stripe > 0 ? 0 : l->stripe_pages * l->node_pages));
 }
 
-/* The first block of the run in use. */
+/* The first block of the extent in use. */
 static inline BlockNumber
-PipeannRunBlock(const PipeannPlaces *places)
+PipeannExtentBlock(const PipeannExtents *extents)
 {
-	return places->first[places->run];
+	return extents->first[extents->current];
 }
 
 static inline uint32
@@ -454,13 +454,13 @@ PipeannCodePages(const PipeannLayout *l, uint32 ids)
 
 /* places.c */
 extern void PipeannStripesInit(PipeannLayout *l, uint32 page_bytes, uint32 most);
-extern uint32 PipeannPageAt(const PipeannPlaces *places,
+extern uint32 PipeannPageAt(const PipeannExtents *extents,
 							const PipeannLayout *l, BlockNumber block);
-extern uint64 PipeannBlocksInUse(const PipeannPlaces *places,
+extern uint64 PipeannBlocksInUse(const PipeannExtents *extents,
 								 const PipeannLayout *l, uint32 graph_pages,
 								 bool has_codes);
-extern uint32 PipeannRunRoom(const PipeannPlaces *places);
-extern void PipeannRunPlace(PipeannPlaces *places, BlockNumber end,
+extern uint32 PipeannExtentRoom(const PipeannExtents *extents);
+extern void PipeannExtentChoose(PipeannExtents *extents, BlockNumber end,
 							uint32 least, uint32 length);
 
 /* ---------- how far a row may be from a query if its vector was rounded ---------- */

@@ -97,20 +97,20 @@ extern PipeannStorage PipeannLayoutRounding(const PipeannLayout *wanted,
 extern int	PipeannLayoutRowBytes(const PipeannLayout *l,
 								  const PipeannRowSizes *sizes);
 
-/* run.c */
+/* extent.c */
 extern uint32 PipeannCountGraphPages(Relation index, const PipeannLayout *l,
-									 const PipeannPlaces *places,
+									 const PipeannExtents *extents,
 									 uint32 graph_pages);
 extern Buffer PipeannGetBlock(Relation index, BlockNumber blkno,
 							  ReadBufferMode mode);
 extern void PipeannWritePages(Relation index, BlockNumber first,
 							  PipeannKind kind, uint32 generation,
 							  const void *src, Size length, bool wal);
-extern bool PipeannRunRead(Relation index, BlockNumber first, PipeannKind kind,
-						   uint32 generation, void *dst, Size length);
-extern Buffer PipeannRunPut(Relation index, BlockNumber first,
-							PipeannKind kind, uint32 at, uint32 word,
-							GenericXLogState *state);
+extern bool PipeannExtentRead(Relation index, BlockNumber first, PipeannKind kind,
+							  uint32 generation, void *dst, Size length);
+extern Buffer PipeannExtentPut(Relation index, BlockNumber first,
+							   PipeannKind kind, uint32 at, uint32 word,
+							   GenericXLogState *state);
 
 extern bool PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,
 							  const PipeannRow *row);

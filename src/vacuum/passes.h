@@ -133,7 +133,7 @@ PipeannVacuumPage(PipeannVacuum *v, uint32 page, int lockmode)
 	for (v->prefetched = Max(v->prefetched, page + 1); v->prefetched < end;
 		 v->prefetched++)
 		PrefetchBuffer(index, MAIN_FORKNUM,
-					   PipeannGraphBlock(&v->view.meta.places, &v->view.meta.layout,
+					   PipeannGraphBlock(&v->view.meta.extents, &v->view.meta.layout,
 										 v->prefetched));
 	return PipeannReadBuffer(index, blkno, PIPEANN_GRAPH, lockmode, true,
 							 v->info->strategy);

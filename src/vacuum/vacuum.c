@@ -494,9 +494,9 @@ RepairEntryGraph(PipeannVacuum *v)
 
 		/* in one WAL record, so that caches follow wherever VACUUM or replay ends */
 		PipeannMetaBegin(v->view.index, &update);
-		buffer = PipeannRunPut(v->view.index, PipeannRunBlock(&v->view.meta.places) +
-							   PipeannEntryPage(l), PIPEANN_ENTRY,
-							   i, heir, update.state);
+		buffer = PipeannExtentPut(v->view.index, PipeannExtentBlock(&v->view.meta.extents) +
+								  PipeannEntryPage(l), PIPEANN_ENTRY,
+								  i, heir, update.state);
 		update.meta->entry_changes++;
 		PipeannMetaEnd(&update);
 		UnlockReleaseBuffer(buffer);

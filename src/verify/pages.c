@@ -19,7 +19,7 @@ PipeannCheckReport(const PipeannCheck *check, uint32 id, const char *what)
 	const char *name = RelationGetRelationName(check->view.index);
 	const char *where = id == PIPEANN_INVALID_ID ? "" :
 		psprintf("node %u at block %u ", id,
-				 PipeannGraphBlock(&check->view.meta.places, l, PipeannIdPage(l, id)));
+				 PipeannGraphBlock(&check->view.meta.extents, l, PipeannIdPage(l, id)));
 
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
@@ -62,7 +62,7 @@ Prefetch(const PipeannCheck *check, uint32 page)
 
 	if (page >= check->pages)
 		return;
-	blkno = PipeannGraphBlock(&check->view.meta.places, l, page);
+	blkno = PipeannGraphBlock(&check->view.meta.extents, l, page);
 	for (int i = 0; i < l->node_pages; i++)
 		PrefetchBuffer(check->view.index, MAIN_FORKNUM, blkno + i);
 }
@@ -89,7 +89,7 @@ static void
 CopyPage(const PipeannCheck *check, uint32 page, char *nodes)
 {
 	const PipeannLayout *l = &check->view.meta.layout;
-	BlockNumber blkno = PipeannGraphBlock(&check->view.meta.places, l, page);
+	BlockNumber blkno = PipeannGraphBlock(&check->view.meta.extents, l, page);
 
 	(void) CopyBlock(check, blkno, nodes);
 	if (!PipeannSlotIsNode(PipeannSlotAt(l, nodes, 0)))

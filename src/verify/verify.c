@@ -32,22 +32,22 @@
 
 /*
  * The kind of a block that is no graph page, or 0 for any: for a block of a
- * former run or of a longer entry graph, or with codes that are not in use.
+ * former extent or of a longer entry graph, or with codes that are not in use.
  */
 static PipeannKind
 KindAt(const PipeannMeta *meta, BlockNumber blkno)
 {
-	const PipeannPlaces *places = &meta->places;
-	uint32		page = blkno - PipeannRunBlock(places);
+	const PipeannExtents *extents = &meta->extents;
+	uint32		page = blkno - PipeannExtentBlock(extents);
 
 	if ((meta->flags & PIPEANN_META_HAS_CODES) == 0)
 		return 0;
 	if (page < PipeannEntryPage(&meta->layout))
 		return PIPEANN_CODEBOOK;
-	if (page < PipeannRunPages(&meta->layout, meta->entry_count))
+	if (page < PipeannExtentPages(&meta->layout, meta->entry_count))
 		return PIPEANN_ENTRY;
-	for (int i = 0; i < PIPEANN_RUNS; i++)
-		if (blkno - places->first[i] < places->length[i])
+	for (int i = 0; i < PIPEANN_EXTENTS; i++)
+		if (blkno - extents->first[i] < extents->length[i])
 			return 0;
 	return PIPEANN_CODES;
 }
@@ -80,7 +80,7 @@ CheckOtherPages(const PipeannCheck *check)
 
 	for (BlockNumber blkno = PIPEANN_METAPAGE + 1; blkno < blocks; blkno++)
 	{
-		uint32		page = PipeannPageAt(&meta->places, &meta->layout, blkno);
+		uint32		page = PipeannPageAt(&meta->extents, &meta->layout, blkno);
 
 		if (page == PIPEANN_INVALID_ID)
 		{
@@ -240,7 +240,7 @@ PageOfCode(PipeannCheck *check, uint32 id)
 	const PipeannIndexView *view = &check->view;
 	uint32		per_page = PipeannCodesPerPage(&view->meta.layout);
 	uint32		page = id / per_page;
-	BlockNumber blkno = PipeannCodeBlock(&view->meta.places, &view->meta.layout, page);
+	BlockNumber blkno = PipeannCodeBlock(&view->meta.extents, &view->meta.layout, page);
 	Buffer		buffer;
 
 	if (page != check->code_page)
@@ -274,7 +274,7 @@ CodeProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	if (!IsCodeOf(check, value, value->full, code) &&
 		!IsCodeOf(check, value, value->x, code))
 		return psprintf("does not have the code of its vector at block %u",
-						PipeannCodeBlock(&view->meta.places, l, check->code_page));
+						PipeannCodeBlock(&view->meta.extents, l, check->code_page));
 	if (id >= view->codes.ncodes)
 		return "has no code in memory";
 	if (memcmp(code, PipeannCodeAt(&view->codes, id), l->pq_bytes) != 0)
@@ -285,7 +285,7 @@ CodeProblem(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 	if (check->attributes != NULL &&
 		!PipeannCheckCovers(check, id, slot, code + l->pq_bytes))
 		return psprintf("has an attribute code that does not cover its rows at block %u",
-						PipeannCodeBlock(&view->meta.places, l, check->code_page));
+						PipeannCodeBlock(&view->meta.extents, l, check->code_page));
 	return NULL;
 }
 
@@ -504,8 +504,8 @@ IsOnPages(const PipeannIndexView *view, PipeannKind kind, uint32 first,
 {
 	char	   *content = PipeannAlloc(Max(bytes, 1));
 	bool		same =
-		PipeannRunRead(view->index, PipeannRunBlock(&view->meta.places) + first,
-					   kind, PipeannGeneration(&view->meta), content, bytes) &&
+		PipeannExtentRead(view->index, PipeannExtentBlock(&view->meta.extents) + first,
+						  kind, PipeannGeneration(&view->meta), content, bytes) &&
 		memcmp(content, memory, bytes) == 0;
 
 	pfree(content);

@@ -1,6 +1,6 @@
 /*
  * places_test.c
- *		Stripes and runs: each page has a block of its own, and keeps it.
+ *		Stripes and extents: each page has a block of its own, and keeps it.
  */
 #include "unit.h"
 
@@ -82,75 +82,75 @@ Take(BlockNumber block, uint32 blocks, BlockNumber end)
 
 /* Mark the blocks of all that an index has; false if two want one, or one is beyond the end. */
 static bool
-TakeAll(const PipeannPlaces *places, const PipeannLayout *l, uint32 pages)
+TakeAll(const PipeannExtents *extents, const PipeannLayout *l, uint32 pages)
 {
-	BlockNumber end = (BlockNumber) PipeannBlocksInUse(places, l, pages, true);
+	BlockNumber end = (BlockNumber) PipeannBlocksInUse(extents, l, pages, true);
 	uint32		codes = PipeannCodePages(l, pages * l->slots_per_page);
 	bool		good = true;
 
 	memset(used, 0, sizeof(used));
-	for (int i = 0; i < PIPEANN_RUNS; i++)
-		good &= Take(places->first[i], places->length[i], end) || places->length[i] == 0;
+	for (int i = 0; i < PIPEANN_EXTENTS; i++)
+		good &= Take(extents->first[i], extents->length[i], end) || extents->length[i] == 0;
 	for (uint32 i = 0; i < pages; i++)
 	{
-		BlockNumber block = PipeannGraphBlock(places, l, i);
+		BlockNumber block = PipeannGraphBlock(extents, l, i);
 
-		good &= Take(block, l->node_pages, end) && PipeannPageAt(places, l, block) == i;
+		good &= Take(block, l->node_pages, end) && PipeannPageAt(extents, l, block) == i;
 		for (uint32 j = 1; j < l->node_pages; j++)
-			good &= PipeannPageAt(places, l, block + j) == PIPEANN_INVALID_ID;
+			good &= PipeannPageAt(extents, l, block + j) == PIPEANN_INVALID_ID;
 	}
 	for (uint32 i = 0; i < codes; i++)
 	{
-		BlockNumber block = PipeannCodeBlock(places, l, i);
+		BlockNumber block = PipeannCodeBlock(extents, l, i);
 
-		good &= Take(block, 1, end) && PipeannPageAt(places, l, block) == PIPEANN_INVALID_ID;
+		good &= Take(block, 1, end) && PipeannPageAt(extents, l, block) == PIPEANN_INVALID_ID;
 	}
-	for (int i = 0; i < PIPEANN_RUNS; i++)
-		for (uint32 j = 0; j < places->length[i]; j++)
-			good &= PipeannPageAt(places, l, places->first[i] + j) == PIPEANN_INVALID_ID;
+	for (int i = 0; i < PIPEANN_EXTENTS; i++)
+		for (uint32 j = 0; j < extents->length[i]; j++)
+			good &= PipeannPageAt(extents, l, extents->first[i] + j) == PIPEANN_INVALID_ID;
 	return good && used[end - 1] == 1;
 }
 
 static uint32
-BlocksHash(const PipeannPlaces *places, const PipeannLayout *l, uint32 pages)
+BlocksHash(const PipeannExtents *extents, const PipeannLayout *l, uint32 pages)
 {
 	uint32		hash = 0;
 
 	for (uint32 i = 0; i < pages; i++)
-		hash = hash * 31 + PipeannGraphBlock(places, l, i);
+		hash = hash * 31 + PipeannGraphBlock(extents, l, i);
 	for (uint32 i = 0; i < PipeannCodePages(l, pages * l->slots_per_page); i++)
-		hash = hash * 31 + PipeannCodeBlock(places, l, i);
+		hash = hash * 31 + PipeannCodeBlock(extents, l, i);
 	return hash;
 }
 
 /*
- * An index of these many pages gets a run, grows, gets the next one: no page that there is
+ * An index of these many pages gets an extent, grows, gets the next one: no page that there is
  * moves, and nothing overlaps.
  */
 static void
 GrowWith(const PipeannLayout *l, bool built, const uint32 *pages)
 {
-	PipeannPlaces places = {.run = 0};
+	PipeannExtents extents = {.current = 0};
 	uint32		length = 5;
 
 	if (built)
-		PipeannRunPlace(&places, 1, 0, length);
-	for (int i = built; i < PIPEANN_RUNS; i++)
+		PipeannExtentChoose(&extents, 1, 0, length);
+	for (int i = built; i < PIPEANN_EXTENTS; i++)
 	{
-		uint32		before = BlocksHash(&places, l, pages[i]);
+		uint32		before = BlocksHash(&extents, l, pages[i]);
 
-		CHECK(TakeAll(&places, l, pages[i]));
+		CHECK(TakeAll(&extents, l, pages[i]));
 		length += 7;
-		PipeannRunPlace(&places, (BlockNumber) PipeannBlocksInUse(&places, l, pages[i], true),
-						length, length);
-		CHECK(places.run == (uint32) i && PipeannRunBlock(&places) == places.first[i]);
-		CHECK(BlocksHash(&places, l, pages[i]) == before);
-		CHECK(TakeAll(&places, l, pages[i]) && TakeAll(&places, l, pages[i] + 1));
+		PipeannExtentChoose(&extents, (BlockNumber) PipeannBlocksInUse(&extents, l, pages[i], true),
+							length, length);
+		CHECK(extents.current == (uint32) i && PipeannExtentBlock(&extents) == extents.first[i]);
+		CHECK(BlocksHash(&extents, l, pages[i]) == before);
+		CHECK(TakeAll(&extents, l, pages[i]) && TakeAll(&extents, l, pages[i] + 1));
 	}
-	CHECK(TakeAll(&places, l, pages[PIPEANN_RUNS]));
-	CHECK(PipeannRunRoom(&places) == length);
-	PipeannRunPlace(&places, 0, 6, 6);
-	CHECK(places.length[places.run] >= 6 && places.run == (built ? 1 : 0));
+	CHECK(TakeAll(&extents, l, pages[PIPEANN_EXTENTS]));
+	CHECK(PipeannExtentRoom(&extents) == length);
+	PipeannExtentChoose(&extents, 0, 6, 6);
+	CHECK(extents.length[extents.current] >= 6 && extents.current == (built ? 1 : 0));
 }
 
 static void
@@ -175,13 +175,13 @@ TestSmall(void)
 {
 	FOR_LAYOUTS(l)
 	{
-		PipeannPlaces places = {.run = 0};
+		PipeannExtents extents = {.current = 0};
 
-		CHECK(PipeannBlocksInUse(&places, &l, 0, false) == 1);
-		CHECK(PipeannBlocksInUse(&places, &l, 1, false) == 1U + l.node_pages);
-		CHECK(PipeannBlocksInUse(&places, &l, l.stripe_pages, false) ==
+		CHECK(PipeannBlocksInUse(&extents, &l, 0, false) == 1);
+		CHECK(PipeannBlocksInUse(&extents, &l, 1, false) == 1U + l.node_pages);
+		CHECK(PipeannBlocksInUse(&extents, &l, l.stripe_pages, false) ==
 			  1U + l.stripe_pages * l.node_pages);
-		CHECK(PipeannBlocksInUse(&places, &l, PG_UINT32_MAX / l.slots_per_page, true) <=
+		CHECK(PipeannBlocksInUse(&extents, &l, PG_UINT32_MAX / l.slots_per_page, true) <=
 			  (uint64) PG_UINT32_MAX * l.node_pages * 2);
 	}
 }

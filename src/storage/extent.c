@@ -1,5 +1,5 @@
 /*
- * run.c
+ * extent.c
  *		Growing the file, and contiguous pages of one kind.
  */
 #include "storage/storage.h"
@@ -11,7 +11,7 @@
 /* Blocks by which the file grows at a time; others may extend it in between. */
 #define BLOCKS_AT_A_TIME 16
 
-/* Blocks of a run that are prefetched. */
+/* Blocks of an extent that are prefetched. */
 #define PREFETCH_BLOCKS 64
 
 /*
@@ -40,10 +40,10 @@ PipeannGetBlock(Relation index, BlockNumber blkno, ReadBufferMode mode)
 
 /* Whether the file ends before the end of a graph page. */
 static bool
-IsCutOff(const PipeannLayout *l, const PipeannPlaces *places, uint32 page,
+IsCutOff(const PipeannLayout *l, const PipeannExtents *extents, uint32 page,
 		 BlockNumber blocks)
 {
-	return PipeannGraphBlock(places, l, page) + l->node_pages > blocks;
+	return PipeannGraphBlock(extents, l, page) + l->node_pages > blocks;
 }
 
 /*
@@ -53,19 +53,19 @@ IsCutOff(const PipeannLayout *l, const PipeannPlaces *places, uint32 page,
  */
 uint32
 PipeannCountGraphPages(Relation index, const PipeannLayout *l,
-					   const PipeannPlaces *places, uint32 graph_pages)
+					   const PipeannExtents *extents, uint32 graph_pages)
 {
 	BlockNumber blocks = RelationGetNumberOfBlocks(index);
 	uint32		count = graph_pages;
 
-	if (count > 0 && IsCutOff(l, places, count - 1, blocks))
+	if (count > 0 && IsCutOff(l, extents, count - 1, blocks))
 		count--;
-	if (count > 0 && IsCutOff(l, places, count - 1, blocks))
+	if (count > 0 && IsCutOff(l, extents, count - 1, blocks))
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),
 				 errmsg("index \"%s\" has no block %u",
 						RelationGetRelationName(index),
-						PipeannGraphBlock(places, l, count - 1)),
+						PipeannGraphBlock(extents, l, count - 1)),
 				 errdetail("The file has %u blocks, but the index has nodes in this one.",
 						   blocks),
 				 errhint("Run REINDEX INDEX \"%s\".",
@@ -112,8 +112,8 @@ PipeannWritePages(Relation index, BlockNumber first, PipeannKind kind,
  * that of another generation.
  */
 bool
-PipeannRunRead(Relation index, BlockNumber first, PipeannKind kind,
-			   uint32 generation, void *dst, Size length)
+PipeannExtentRead(Relation index, BlockNumber first, PipeannKind kind,
+				  uint32 generation, void *dst, Size length)
 {
 	char	   *out = dst;
 	BlockNumber end = first + PipeannPagesOf(length);
@@ -148,8 +148,8 @@ PipeannRunRead(Relation index, BlockNumber first, PipeannKind kind,
  * WAL record; returns the page's buffer, to be unlocked when the record is finished.
  */
 Buffer
-PipeannRunPut(Relation index, BlockNumber first, PipeannKind kind, uint32 at,
-			  uint32 word, GenericXLogState *state)
+PipeannExtentPut(Relation index, BlockNumber first, PipeannKind kind, uint32 at,
+				 uint32 word, GenericXLogState *state)
 {
 	uint32		per_page = PIPEANN_PAYLOAD / sizeof(uint32);
 	BlockNumber blkno = first + at / per_page;
