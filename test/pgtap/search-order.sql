@@ -1,7 +1,7 @@
 -- How far a scan goes and in which order its rows come.
 \ir data.psql
 BEGIN;
-SELECT plan(39);
+SELECT plan(41);
 CREATE TABLE items AS SELECT id, id % 100 AS category, val FROM strips WHERE id <= 8000;
 CREATE INDEX items_idx ON items USING pipeann (val vector_l2_ops) WITH (m = 12, ef_construction = 64);
 CREATE TEMP TABLE q AS SELECT id, subvector(val, 309, 112)::vector(112) AS val FROM queries WHERE id <= 10;
@@ -152,6 +152,13 @@ FROM (SELECT val FROM apart WHERE id <= 150 OFFSET 0) a,
 SELECT is(sum(n)::bigint, 150 * (SELECT count(*) FROM apart WHERE part < 5), 'a limit is filled within another one')
 FROM filled;
 RESET pipeann.ef_search;
+
+-- thousands of rows in a row that are nearer to each other than their rounding tells
+SELECT is(storage, 'float2', 'the index has rounded vectors') FROM pipeann_index_info('apart_val_idx');
+SELECT is(count(*) FILTER (WHERE distance < before), 0::bigint, 'rows that their rounding does not tell apart are in order')
+FROM (SELECT distance, lag(distance) OVER () AS before FROM
+	(SELECT val <-> array_fill(35, ARRAY[48])::vector AS distance FROM apart
+		ORDER BY val <-> array_fill(35, ARRAY[48])::vector LIMIT 8000) s) s;
 
 -- a query far from everything
 SELECT is(count(*)::int, 10, 'a query far away finds rows')
