@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "access/amapi.h"
-#include "access/sysattr.h"
 #include "base/pause.h"
 #include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
@@ -42,35 +41,19 @@ typedef struct Child
 	int			varno;
 } Child;
 
-/*
- * Whether an index, or an access method, is one of ours.
- *
- * A hypothetical index (of an extension) is not ours.
- */
-bool
-PipeannIsIndex(Oid indexid)
-{
-	Relation	index = RelationIdGetRelation(indexid);
-	bool		ours;
-
-	if (!RelationIsValid(index))
-		return false;
-	ours = index->rd_indam != NULL &&
-		index->rd_indam->amgettuple == pipeanngettuple;
-	RelationClose(index);
-	return ours;
-}
-
+/* Whether an access method, or an index, is one of ours; no hypothetical index (of an extension) is. */
 bool
 PipeannIsMethod(Oid am)
 {
 	IndexAmRoutine *routine = GetIndexAmRoutineByAmId(am, true);
-	bool		ours = routine != NULL &&
-		routine->amgettuple == pipeanngettuple;
 
-	if (routine != NULL)
-		pfree(routine);
-	return ours;
+	return routine != NULL && routine->amgettuple == pipeanngettuple;
+}
+
+bool
+PipeannIsIndex(Oid indexid)
+{
+	return PipeannIsMethod(GetSysCacheOid1(RELOID, Anum_pg_class_relam, ObjectIdGetDatum(indexid)));
 }
 
 /* The planner commutes the operands if the column is on the right. */

@@ -9,7 +9,6 @@
 
 #include "access/htup_details.h"
 #include "access/parallel.h"
-#include "access/sysattr.h"
 #include "access/xact.h"
 #include "base/pause.h"
 #include "catalog/pg_am_d.h"
@@ -321,7 +320,7 @@ ColumnsReturned(const List *targets)
 		const TargetEntry *target = lfirst_node(TargetEntry, cell);
 
 		if (!target->resjunk)
-			columns = bms_add_member(columns, target->resno);
+			columns = bms_add_member(columns, PIPEANN_COLUMN(target->resno));
 	}
 	return columns;
 }
@@ -333,26 +332,12 @@ typedef struct Reading
 	Bitmapset  *columns;
 } Reading;
 
-/*
- * Add the columns to which an expression refers. A whole row, and anything
- * else that is no column of a target list, counts as all columns.
- */
 static bool
 AddNamed(Node *expr, void *arg)
 {
 	Reading    *reading = arg;
-	Bitmapset  *attributes = NULL;
-	int			at = -1;
 
-	pull_varattnos(expr, reading->varno, &attributes);
-	while ((at = bms_next_member(attributes, at)) >= 0)
-	{
-		int			column = at + FirstLowInvalidHeapAttributeNumber;
-
-		reading->columns = bms_add_member(reading->columns, column > 0 ? column :
-										  PIPEANN_ALL_COLUMNS);
-	}
-	bms_free(attributes);
+	pull_varattnos(expr, reading->varno, &reading->columns);
 	return false;
 }
 
@@ -360,7 +345,7 @@ static Bitmapset *
 AddKeys(Bitmapset *columns, int n, const AttrNumber *keys)
 {
 	for (int i = 0; i < n; i++)
-		columns = bms_add_member(columns, keys[i]);
+		columns = bms_add_member(columns, PIPEANN_COLUMN(keys[i]));
 	return columns;
 }
 
@@ -658,11 +643,10 @@ IsFromScans(Plan **place, void *above)
 		 PipeannVisitPlans(plan, IsFromScans, plan));
 }
 
-/* The bound of the distance of scans, if all have the same. */
+/* The bound of the distance that all scans below a limit have. */
 typedef struct Most
 {
 	Expr	   *distance;		/* of the first scan, or NULL */
-	int			differ;			/* scans with another bound */
 	bool		no_numbers;		/* rows at NaN may be wanted all the same */
 	Bitmapset  *params;			/* parameters set before the scans begin */
 } Most;
@@ -679,51 +663,23 @@ IsSetBelow(Node *node, void *params)
 	return expression_tree_walker(node, IsSetBelow, params);
 }
 
-/* As IsFromScans(). */
+/* Whether there is a scan without a bound, or with another one; goes where IsFromScans() does. */
 static bool
-AddMost(Plan **place, void *arg)
+HasOtherMost(Plan **place, void *arg)
 {
 	Most	   *most = arg;
 	Plan	   *plan = *place;
 	Expr	   *distance;
-	bool		no_numbers = false;
-	bool		first = most->distance == NULL && most->differ == 0;
 
 	if (OrderOf(plan) == NIL)
-	{
-		if (PipeannPlanHas(plan, PIPEANN_PLAN_ORDERED) && innerPlan(plan) == NULL)
-			(void) PipeannVisitPlans(plan, AddMost, most);
-		else
-			most->differ++;
-		return false;
-	}
-	distance = PipeannMostDistance(plan, &no_numbers);
-	most->no_numbers |= no_numbers;
+		return !PipeannPlanHas(plan, PIPEANN_PLAN_ORDERED) || innerPlan(plan) != NULL ||
+			PipeannVisitPlans(plan, HasOtherMost, most);
+	distance = PipeannMostDistance(plan, &most->no_numbers);
 	if (distance == NULL || IsSetBelow((Node *) distance, most->params) ||
-		(!first && !equal(distance, most->distance)))
-		most->differ++;
-	else
-		most->distance = distance;
+		(most->distance != NULL && !equal(distance, most->distance)))
+		return true;
+	most->distance = distance;
 	return false;
-}
-
-/*
- * The bound of the distance of rows below a limit, by a condition. Must be
- * called before the distance is replaced.
- */
-static Most
-MostBelow(Limit *limit)
-{
-	Plan	  **place = PlaceBelow(limit);
-	Most		most = {NULL};
-
-	if (*place == NULL)
-		return most;
-	most.params = (*place)->extParam;
-	(void) AddMost(place, &most);
-	if (most.differ > 0)
-		most.distance = NULL;
-	return most;
 }
 
 /*
@@ -736,9 +692,10 @@ MostBelow(Limit *limit)
  * factor.
  */
 static void
-FillLimit(PlannedStmt *stmt, Limit *limit, const Most *most, bool is_cursor)
+FillLimit(PlannedStmt *stmt, Limit *limit, bool is_cursor)
 {
 	Plan	  **place = PlaceBelow(limit);
+	Most		most = {NULL};
 	CustomScan *node;
 
 	if (limit->limitCount == NULL || !IsFromScans(place, NULL) ||
@@ -746,48 +703,12 @@ FillLimit(PlannedStmt *stmt, Limit *limit, const Most *most, bool is_cursor)
 		 !IsA(*place, WindowAgg)) ||	/* see execCurrent.c */
 		IsVolatilePlan(place, stmt))
 		return;
+	most.params = (*place)->extParam;
 	node = Wrap(*place, PipeannFillNode);
-	if (most->distance != NULL)
-		node->custom_exprs = list_make1(most->distance);
-	node->custom_private = list_make1_int(most->no_numbers);
+	if (!HasOtherMost(place, &most))
+		node->custom_exprs = list_make1(most.distance);
+	node->custom_private = list_make1_int(most.no_numbers);
 	*place = &node->scan.plan;
-}
-
-typedef struct Filling
-{
-	PlannedStmt *stmt;
-	bool		drained;		/* something above wants all rows first */
-} Filling;
-
-/*
- * Put a node that collects all rows above scans of ours that are below a node that
- * reads all rows before it returns one. The planner may choose our scan as the
- * cheapest below a sort in another order, as there is a limit somewhere above.
- */
-static bool
-FillDrains(Plan **place, void *arg)
-{
-	Plan	   *plan = *place;
-	Filling		filling = *(const Filling *) arg;
-
-	switch (nodeTag(plan))
-	{
-		case T_CustomScan:
-		case T_IndexScan:
-		case T_IndexOnlyScan:
-		case T_MergeAppend:
-			if (filling.drained && IsFromScans(place, NULL) &&
-				!IsVolatilePlan(place, filling.stmt))
-				*place = &Wrap(plan, PipeannFillNode)->scan.plan;
-			return false;
-		case T_Limit:
-			filling.drained = false;
-			break;
-		default:
-			filling.drained |= PipeannPlanHas(plan, PIPEANN_PLAN_DRAINS);
-			break;
-	}
-	return PipeannVisitPlans(plan, FillDrains, &filling);
 }
 
 /* A node whose children are visited. */
@@ -795,6 +716,7 @@ typedef struct Rewriting
 {
 	PlannedStmt *stmt;
 	bool		is_cursor;
+	bool		drained;		/* something above wants all rows first */
 	const Plan *above;			/* NULL: the whole plan of a query */
 	const Bitmapset *wanted;	/* its columns */
 } Rewriting;
@@ -809,7 +731,7 @@ WantedOf(const Rewriting *r, Plan **place)
 		return ColumnsReturned((*place)->targetlist);
 	if (!PipeannPlanHas(above, PIPEANN_PLAN_NAMES) ||
 		(IsA(above, Agg) && ((const Agg *) above)->chain != NIL))
-		return bms_make_singleton(PIPEANN_ALL_COLUMNS);
+		return bms_make_singleton(PIPEANN_COLUMN(InvalidAttrNumber));
 	if (IsA(above, SubqueryScan))
 		return ColumnsRead(above, ((const SubqueryScan *) above)->scan.scanrelid,
 						   r->wanted);
@@ -817,24 +739,44 @@ WantedOf(const Rewriting *r, Plan **place)
 					   r->wanted);
 }
 
+/*
+ * Rows that a node reads before it returns one are collected above our scans: the planner
+ * may choose such a scan as the cheapest below a sort in another order, as there is a limit
+ * somewhere above.
+ */
 static bool
 Rewrite(Plan **place, void *arg)
 {
 	const Rewriting *former = arg;
 	Plan	   *plan = *place;
 	Rewriting	r = *former;
-	Most		most = {NULL};
+	bool		fills = false;
 
-	if (IsA(plan, Limit))
-		most = MostBelow((Limit *) plan);
 	r.above = plan;
 	r.wanted = WantedOf(former, place);
 	PipeannLeaveOutUnread(plan, r.wanted);
-	if (IsA(plan, Limit))
-		LimitMerge(r.stmt, (Limit *) plan);
+	switch (nodeTag(plan))
+	{
+		case T_Limit:
+			LimitMerge(r.stmt, (Limit *) plan);
+			r.drained = false;
+			break;
+		case T_CustomScan:
+		case T_IndexScan:
+		case T_IndexOnlyScan:
+		case T_MergeAppend:
+			fills = r.drained && IsFromScans(place, NULL) && !IsVolatilePlan(place, r.stmt);
+			r.drained &= !fills;
+			break;
+		default:
+			r.drained |= PipeannPlanHas(plan, PIPEANN_PLAN_DRAINS);
+			break;
+	}
 	(void) PipeannVisitPlans(plan, Rewrite, &r);
 	if (IsA(plan, Limit))
-		FillLimit(r.stmt, (Limit *) plan, &most, r.is_cursor);
+		FillLimit(r.stmt, (Limit *) plan, r.is_cursor);
+	else if (fills)
+		*place = &Wrap(plan, PipeannFillNode)->scan.plan;
 	return false;
 }
 
@@ -889,13 +831,9 @@ RewriteStmt(PlannedStmt *stmt, int cursor_options)
 	Rewriting	r = {
 		.stmt = stmt,.is_cursor = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0
 	};
-	Filling		filling = {stmt};
 
 	if (pipeann_rewrite_plans)
-	{
 		(void) PipeannVisitPlans(stmt, Rewrite, &r);
-		(void) PipeannVisitPlans(stmt, FillDrains, &filling);
-	}
 	return stmt;
 }
 

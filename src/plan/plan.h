@@ -7,6 +7,7 @@
 #ifndef PIPEANN_PLAN_H
 #define PIPEANN_PLAN_H
 
+#include "access/sysattr.h"
 #include "nodes/execnodes.h"
 #include "nodes/pathnodes.h"
 #include "plan/interface.h"
@@ -39,16 +40,16 @@ extern void PipeannExplainInit(void);
 /* ---------- within plan/ ---------- */
 
 /*
- * Sets of columns that a plan node returns. A column is its number in the node's
- * target list, from 1 on. A set that has PIPEANN_ALL_COLUMNS contains all columns.
+ * The member of a set of columns, as pull_varattnos() makes it, for a column's number in the
+ * target list of a node; that of InvalidAttrNumber stands for all columns.
  */
-#define PIPEANN_ALL_COLUMNS 0
+#define PIPEANN_COLUMN(number) ((number) - FirstLowInvalidHeapAttributeNumber)
 
 static inline bool
 PipeannHasColumn(const Bitmapset *columns, AttrNumber column)
 {
-	return bms_is_member(PIPEANN_ALL_COLUMNS, columns) ||
-		bms_is_member(column, columns);
+	return bms_is_member(PIPEANN_COLUMN(InvalidAttrNumber), columns) ||
+		bms_is_member(PIPEANN_COLUMN(column), columns);
 }
 
 /*
