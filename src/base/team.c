@@ -6,22 +6,22 @@
 
 #include "base/team.h"
 
-/* Begin a step of n items, handed out in runs of this many. All members call. */
+/* Begin a step of n items, handed out in slices of this many. All members call. */
 void
-PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run)
+PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 slice)
 {
 	team->n = n;
-	team->run = Max(run, 1);
+	team->slice = Max(slice, 1);
 	team->step = 1 - team->step;
 	team->steps++;
 }
 
-/* Take the next run of items. False when all of them are done. */
+/* Take the next slice of items. False when all of them are done. */
 bool
 PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
 {
 	CHECK_FOR_INTERRUPTS();
-	*from = __atomic_fetch_add(&team->shared->next[team->step], team->run,
+	*from = __atomic_fetch_add(&team->shared->next[team->step], team->slice,
 							   __ATOMIC_RELAXED);
 	if (*from >= team->n)
 	{
@@ -32,7 +32,7 @@ PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to)
 		PipeannTeamMeet(team);
 		return false;
 	}
-	*to = Min(*from + team->run, team->n);
+	*to = Min(*from + team->slice, team->n);
 	if (team->progress != NULL && PipeannTeamLeads(team))
 		team->progress(*from, team->n, team->progress_arg);
 	return true;

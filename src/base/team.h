@@ -3,7 +3,7 @@
  *		The processes that work on one index together.
  *
  * All members of a team run the same program. Work is done in steps: the items
- * 0 .. n - 1 of a step are handed out in runs to the member that asks next,
+ * 0 .. n - 1 of a step are handed out in slices to the member that asks next,
  * and no member goes on before all items are done. What a step writes must not
  * depend on which member handles an item, so that the result is the same with
  * any number of members.
@@ -52,7 +52,7 @@ struct PipeannTeam
 
 	/* the current step */
 	uint64		n;
-	uint64		run;			/* items handed out at once */
+	uint64		slice;			/* items handed out at once */
 	int			step;			/* 0 or 1, in turn */
 	uint32		steps;			/* begun so far */
 
@@ -106,17 +106,17 @@ PipeannTeamUnlock(uint8 *lock)
 	__atomic_clear(lock, __ATOMIC_RELEASE);
 }
 
-extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 run);
+extern void PipeannTeamBegin(PipeannTeam *team, uint64 n, uint64 slice);
 extern bool PipeannTeamNext(PipeannTeam *team, uint64 *from, uint64 *to);
 
-/* A step of n items: what follows is done for each run from .. to - 1. */
-#define PipeannTeamRuns(team, from, to, n, run) \
-	for (uint64 to = (PipeannTeamBegin((team), (n), (run)), 0), from = 0; \
+/* A step of n items: what follows is done for each slice from .. to - 1. */
+#define PipeannTeamSlices(team, from, to, n, slice) \
+	for (uint64 to = (PipeannTeamBegin((team), (n), (slice)), 0), from = 0; \
 		 PipeannTeamNext((team), &from, &to);)
 
 /* The same for each item. It must not be left by break. */
-#define PipeannTeamEach(team, i, n, run) \
-	PipeannTeamRuns((team), i, i##_end, (n), (run)) \
+#define PipeannTeamEach(team, i, n, slice) \
+	PipeannTeamSlices((team), i, i##_end, (n), (slice)) \
 		for (; i < i##_end; i++)
 
 static inline void *

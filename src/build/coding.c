@@ -408,7 +408,7 @@ EncodeAttributes(PipeannAttributes *a, const PipeannLayout *l,
 }
 
 /* Samples gathered at once by one member. */
-#define SAMPLE_RUN 256
+#define SAMPLE_SLICE 256
 
 /* Train on vectors and rows of nodes, at even distances. All members call. */
 static void
@@ -419,7 +419,7 @@ TrainOnNodes(PipeannTeam *team, PipeannCoding *k, const PipeannNodes *nodes)
 	uint32		n = k->pq.bits ? 1 : TrainingSamples(&k->layout, v->n);
 	float	   *samples = PipeannTeamArray(team, float, mul_size(n, v->dim));
 
-	PipeannTeamEach(team, i, n, SAMPLE_RUN)
+	PipeannTeamEach(team, i, n, SAMPLE_SLICE)
 		NodeVector(v, (uint32) (i * v->n / n), samples + (Size) i * v->dim);
 	TrainCentroids(team, k, samples, n);
 	PipeannTeamFree(team, samples);
@@ -431,7 +431,7 @@ TrainOnNodes(PipeannTeam *team, PipeannCoding *k, const PipeannNodes *nodes)
 #define ENCODE_BLOCK 32
 
 /* Pages of codes made at once by one member, and written by the leader. */
-#define CODE_RUN 8
+#define CODE_SLICE 8
 
 /*
  * Fill a code page with the codes of ids first .. first + n - 1. Nodes are
@@ -487,7 +487,7 @@ PipeannMakeCodes(PipeannTeam *team, Relation index, const PipeannMeta *meta,
 	{
 		uint32		n = Min(pages - first, batch);
 
-		PipeannTeamRuns(team, from, to, n, CODE_RUN)
+		PipeannTeamSlices(team, from, to, n, CODE_SLICE)
 			for (uint32 page = first + from; page < first + to; page++)
 			{
 				uint32		id = page * per_page;

@@ -27,12 +27,12 @@ typedef struct GraphWriter
 
 	/* while pages are written */
 	char	   *page;			/* payloads of one graph page */
-	uint32	   *run_ext;		/* [runs] id of each run's first overflow slot */
+	uint32	   *slice_ext;		/* [slices] id of each slice's first overflow slot */
 	uint32		next_ext;		/* the overflow slot to be written next */
 } GraphWriter;
 
 /* Graph pages of nodes written at once by one member. */
-#define PAGE_RUN 64
+#define PAGE_SLICE 64
 
 /*
  * A walk over the rows of a node, in the order in which they are written, to
@@ -203,7 +203,7 @@ FillNode(const GraphWriter *w, uint32 node, PipeannSlot *slot,
 static void
 NumberExtSlots(const GraphWriter *w)
 {
-	uint32		run_ids = PAGE_RUN * w->layout->slots_per_page;
+	uint32		slice_ids = PAGE_SLICE * w->layout->slots_per_page;
 	uint32		ids = w->node_pages * w->layout->slots_per_page;
 	uint32		next_ext = ids;
 
@@ -211,10 +211,10 @@ NumberExtSlots(const GraphWriter *w)
 	{
 		uint32		node = w->nodes->node_of_id[id];
 
-		if (id % run_ids == 0)
+		if (id % slice_ids == 0)
 		{
 			CHECK_FOR_INTERRUPTS();
-			w->run_ext[id / run_ids] = next_ext;
+			w->slice_ext[id / slice_ids] = next_ext;
 		}
 		if (node != PIPEANN_INVALID_ID)
 			next_ext += ExtSlotsOf(w->layout, w->nodes, node);
@@ -226,13 +226,13 @@ WriteNodePages(PipeannTeam *team, GraphWriter *w)
 {
 	const PipeannLayout *l = w->layout;
 
-	w->run_ext = PipeannTeamArray(team, uint32, w->node_pages / PAGE_RUN + 1);
+	w->slice_ext = PipeannTeamArray(team, uint32, w->node_pages / PAGE_SLICE + 1);
 	if (PipeannTeamLeads(team))
 		NumberExtSlots(w);
 	PipeannTeamMeet(team);
-	PipeannTeamRuns(team, from, to, w->node_pages, PAGE_RUN)
+	PipeannTeamSlices(team, from, to, w->node_pages, PAGE_SLICE)
 	{
-		uint32		next_ext = w->run_ext[from / PAGE_RUN];
+		uint32		next_ext = w->slice_ext[from / PAGE_SLICE];
 
 		for (uint32 page = from; page < to; page++)
 		{
@@ -246,7 +246,7 @@ WriteNodePages(PipeannTeam *team, GraphWriter *w)
 			WriteGraphPage(w, page);
 		}
 	}
-	PipeannTeamFree(team, w->run_ext);
+	PipeannTeamFree(team, w->slice_ext);
 }
 
 /*

@@ -20,7 +20,7 @@
 #define PART_ROWS 131072
 
 /* Rows of which one member makes nodes at a time. */
-#define RUN 1024
+#define SLICE 1024
 
 #define FIRST_SLOTS 1024
 
@@ -431,7 +431,7 @@ FindEqualOfPart(PipeannRows *rows, uint32 part, uint32 parts)
 	{
 		uint32		at;
 
-		if (row % RUN == 0)
+		if (row % SLICE == 0)
 			CHECK_FOR_INTERRUPTS();
 		if (rows->hash[row] % parts != part)
 			continue;
@@ -639,7 +639,7 @@ PipeannRowsToNodes(PipeannTeam *team, PipeannRows *rows, PipeannNodes *nodes)
 	clusters = PipeannClustersNew(team, &rows->near, rows->again, PIPEANN_BUILD_SEED,
 								  rows->number);
 	AllocateNodes(team, rows, nodes);
-	PipeannTeamEach(team, row, rows->vectors.n, RUN)
+	PipeannTeamEach(team, row, rows->vectors.n, SLICE)
 		if (!rows->again[row])
 		{
 			const PipeannVectors *v = &nodes->vectors;

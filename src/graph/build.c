@@ -16,7 +16,7 @@
 #define FAR 4
 
 /* Nodes that one member handles at a time. */
-#define RUN 256
+#define SLICE 256
 
 /* ---------- candidates, by partitioning (PiPNN, arXiv 2602.21247, 3) ---------- */
 
@@ -75,7 +75,7 @@ FindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
 				  uint64 seed, uint32 first, uint32 end,
 				  PipeannReservoirs *r)
 {
-	PipeannTeamEach(team, a, f->n, RUN)
+	PipeannTeamEach(team, a, f->n, SLICE)
 	{
 		uint64		random = seed ^ ((uint64) a << 32);
 
@@ -294,7 +294,7 @@ MakeLists(PipeannTeam *team, const PipeannVectors *v,
 	};
 
 	PipeannMeasureInit(&s.measure, v);
-	PipeannTeamEach(team, i, end - first, RUN)
+	PipeannTeamEach(team, i, end - first, SLICE)
 	{
 		uint32		node = first + i;
 		Pruned		p = {
@@ -356,7 +356,7 @@ Medoid(const PipeannFixed *f)
  */
 
 /* Nodes of a shard that one member of the team logs at a time. */
-#define SHARD_RUN 1024
+#define SHARD_SLICE 1024
 
 /* Clusters of a shard that the leader has planned. */
 typedef struct Plan
@@ -441,7 +441,7 @@ DoShard(PipeannTeam *team, Shards *s, const PipeannFixed *f, uint64 seed,
 	PipeannReservoirsEmpty(team, &s->near);
 	PipeannCutClusters(team, f, s->clusters, s->plan->from, s->plan->to, seed,
 					   &s->near);
-	PipeannTeamEach(team, i, s->plan->n, SHARD_RUN)
+	PipeannTeamEach(team, i, s->plan->n, SHARD_SLICE)
 	{
 		uint32		node = s->members[i];
 		Record		record = {node, PipeannReservoirOffers(&s->near, node, l->offers)};
@@ -689,9 +689,9 @@ Connect(PipeannTeam *team, PipeannGraph *graph, const PipeannVectors *vectors)
 	r.in_degree = PipeannTeamArray(team, uint32, graph->n);
 	r.near_in = PipeannTeamArray(team, uint32, graph->n);
 	r.missed = PipeannTeamAlloc(team, graph->n);
-	PipeannTeamRuns(team, from, to, graph->n, RUN)
+	PipeannTeamSlices(team, from, to, graph->n, SLICE)
 		memset(r.near_in + from, 0xFF, (to - from) * sizeof(uint32));
-	PipeannTeamEach(team, node, graph->n, RUN)
+	PipeannTeamEach(team, node, graph->n, SLICE)
 	{
 		const uint32 *neighbors = PipeannNeighbors(graph, node);
 
@@ -714,7 +714,7 @@ Connect(PipeannTeam *team, PipeannGraph *graph, const PipeannVectors *vectors)
 				;
 		}
 	}
-	PipeannTeamEach(team, node, graph->n, RUN)
+	PipeannTeamEach(team, node, graph->n, SLICE)
 		r.missed[node] = IsMissed(&r, node);
 	if (PipeannTeamLeads(team))
 	{
@@ -850,7 +850,7 @@ GatherSample(PipeannTeam *team, const PipeannVectors *vectors,
 
 	if (vectors->aux != NULL)
 		aux = PipeannTeamArray(team, float, n);
-	PipeannTeamEach(team, i, n, RUN)
+	PipeannTeamEach(team, i, n, SLICE)
 	{
 		uint32		id = ids != NULL ? ids[i] : i;
 

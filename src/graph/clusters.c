@@ -400,7 +400,7 @@ PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 /* ---------- clusters ---------- */
 
 /* Vectors that one member assigns at a time. */
-#define RUN 1020
+#define SLICE 1020
 
 typedef struct Clustering
 {
@@ -485,8 +485,8 @@ AssignRows(PipeannTeam *team, Clustering *c)
 	Assignment *a = &c->assigned;
 	PipeannFixed f;
 
-	PipeannFixedInit(NULL, &c->clusters->scale, c->rows, RUN, &f);
-	PipeannTeamRuns(team, from, to, a->n, RUN)
+	PipeannFixedInit(NULL, &c->clusters->scale, c->rows, SLICE, &f);
+	PipeannTeamSlices(team, from, to, a->n, SLICE)
 	{
 		for (uint32 row = from; row < to; row++)
 			PipeannFixedSet(&f, row - from, c->rows, row);

@@ -33,7 +33,7 @@
 #define SKETCH_SHIFT 7
 
 /* Vectors that one member converts at a time. */
-#define FIXED_RUN 256
+#define FIXED_SLICE 256
 
 /*
  * The embedded vector as floats, x[dim or dim + 1]; a quantised one as it is
@@ -267,14 +267,14 @@ void
 PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 				 const PipeannVectors *v, PipeannFixed *f)
 {
-	int16	   *run = s->pair == NULL || s->bits ? NULL :
-		PipeannArray(int16, FIXED_RUN * s->fixed_dim);
+	int16	   *buffer = s->pair == NULL || s->bits ? NULL :
+		PipeannArray(int16, FIXED_SLICE * s->fixed_dim);
 
 	PipeannFixedInit(team, s, v, v->n, f);
 	f->sketch = PipeannTeamArray(team, int16, mul_size(v->n, PIPEANN_SKETCH));
-	PipeannTeamRuns(team, from, to, v->n, FIXED_RUN)
+	PipeannTeamSlices(team, from, to, v->n, FIXED_SLICE)
 	{
-		int16	   *x = run != NULL ? run : (int16 *) PipeannFixedAt(f, from);
+		int16	   *x = buffer != NULL ? buffer : (int16 *) PipeannFixedAt(f, from);
 		int			n = to - from;
 		int16	   *sketch = f->sketch + from * PIPEANN_SKETCH;
 		const int16 *rows[PIPEANN_TILE_ROWS];
@@ -306,8 +306,8 @@ PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 			x += (Size) count * s->fixed_dim;
 		}
 	}
-	if (run != NULL)
-		pfree(run);
+	if (buffer != NULL)
+		pfree(buffer);
 }
 
 void

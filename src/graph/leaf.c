@@ -21,7 +21,7 @@
 #define NO_DISTANCE PG_UINT16_MAX
 
 /* Reservoirs that one member empties at a time. */
-#define RUN 4096
+#define SLICE 4096
 
 typedef struct Places
 {
@@ -67,7 +67,7 @@ PipeannReservoirsEmpty(PipeannTeam *team, PipeannReservoirs *r)
 {
 	Size		size = PipeannPlacesSize(r->places);
 
-	PipeannTeamRuns(team, from, to, r->n, RUN)
+	PipeannTeamSlices(team, from, to, r->n, SLICE)
 	{
 		memset(r->data + from * size, 0xFF, (to - from) * size);
 		memset(r->bound + from, 0xFF, (to - from) * sizeof(uint16));

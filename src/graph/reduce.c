@@ -50,7 +50,7 @@
 #define SHORTENED (0.99 * PIPEANN_FIXED_MAX * PIPEANN_FIXED_MAX)
 
 /* Vectors, and dimensions or axes, that one member handles at a time. */
-#define RUN (20 * PIPEANN_TILE_ROWS)
+#define SLICE (20 * PIPEANN_TILE_ROWS)
 #define BLOCK 16
 
 /*
@@ -281,8 +281,8 @@ Project(PipeannTeam *team, const Axes *a, const PipeannVectors *v,
 	int16	   *panels = MakePanels(a);
 	PipeannFixed f;
 
-	PipeannFixedInit(NULL, &a->scale, v, RUN, &f);
-	PipeannTeamRuns(team, from, to, v->n, RUN)
+	PipeannFixedInit(NULL, &a->scale, v, SLICE, &f);
+	PipeannTeamSlices(team, from, to, v->n, SLICE)
 	{
 		uint32		lost = 0;
 

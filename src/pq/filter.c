@@ -7,8 +7,8 @@
 #include "distance/distance.h"
 
 /* A sample is this many blocks of 64 codes; fewer where each may have to be read. */
-#define SAMPLE_RUNS 64
-#define SAMPLE_RUNS_READ 16
+#define SAMPLE_WORDS 64
+#define SAMPLE_WORDS_READ 16
 
 /* Bytes that are prefetched: then the CPU's own prefetching continues. */
 #define PREFETCHED (4 * PIPEANN_CACHE_LINE)
@@ -211,7 +211,7 @@ PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
  * Prefetch what will be read of a block, if there is one: from memory, or by
  * the loader.
  *
- * Each byte of a block is a run of its own.
+ * Each byte of the codes of a block is stored apart.
  */
 void
 PipeannPrefetchBlock(const PipeannCodes *codes, const PipeannCodeFilter *filter,
@@ -245,16 +245,16 @@ double
 PipeannSharePassing(const PipeannCodes *codes, const PipeannCodeFilter *filter)
 {
 	uint32		words = (codes->ncodes + 63) / 64;
-	uint32		runs = Min(words, codes->loader == NULL ? SAMPLE_RUNS : SAMPLE_RUNS_READ);
+	uint32		n = Min(words, codes->loader == NULL ? SAMPLE_WORDS : SAMPLE_WORDS_READ);
 	uint32		passing = 0;
 
-	for (uint32 i = 0; i < runs; i++)
+	for (uint32 i = 0; i < n; i++)
 	{
 		uint64		mask;
 
 		PipeannPassing(codes, filter,
-					   (uint32) ((uint64) i * words / runs) * 64, 64, &mask);
+					   (uint32) ((uint64) i * words / n) * 64, 64, &mask);
 		passing += __builtin_popcountll(mask);
 	}
-	return runs == 0 ? 0 : (double) passing / Min(codes->ncodes, runs * 64);
+	return n == 0 ? 0 : (double) passing / Min(codes->ncodes, n * 64);
 }
