@@ -20,11 +20,11 @@
 #include "utils/rel.h"
 
 /* A column of the partition key and the value that rows asked for have in it. */
-typedef struct Known
+typedef struct KnownValue
 {
 	Var		   *column;
 	Node	   *value;
-} Known;
+} KnownValue;
 
 static bool
 IsKeyColumn(const Node *node, PartitionKey key, int i)
@@ -58,7 +58,7 @@ IsEquality(const OpExpr *condition, PartitionKey key, int i)
 
 /* Whether a condition gives the value of the key's column i. */
 static bool
-Gives(Node *condition, PartitionKey key, int i, Known *known)
+Gives(Node *condition, PartitionKey key, int i, KnownValue *known)
 {
 	Node	   *left;
 	Node	   *right;
@@ -85,7 +85,7 @@ Gives(Node *condition, PartitionKey key, int i, Known *known)
 static Node *
 PutValue(Node *node, void *arg)
 {
-	const Known *known = arg;
+	const KnownValue *known = arg;
 
 	if (node != NULL && IsA(node, Var) &&
 		((Var *) node)->varattno == known->column->varattno)
@@ -107,7 +107,7 @@ ConstraintWith(const PipeannPartitions *partitions, Relation member,
 
 		foreach(cell, conditions)
 		{
-			Known		known;
+			KnownValue	known;
 
 			if (!Gives(lfirst(cell), key, i, &known))
 				continue;

@@ -674,9 +674,9 @@ static void
 BeginSearch(IndexScanDesc scan, PipeannScan *state)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannScanContext *heeds = &state->heeds;
+	PipeannScanContext *from_plan = &state->from_plan;
 	Relation	index = scan->indexRelation;
-	int64		wanted = PipeannRowsWanted(heeds->limit);
+	int64		wanted = PipeannRowsWanted(from_plan->limit);
 	PipeannSearchParams params;
 
 	CheckScan(scan);
@@ -708,11 +708,11 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	if (scan->xs_want_itup)
 		state->only = OnlyBegin(scan, &state->view);
 	PipeannStreamBegin(state, &params);
-	if (heeds->tid_filter != NULL && state->view.cache != NULL)
+	if (from_plan->tid_filter != NULL && state->view.cache != NULL)
 		state->tid_filter = PipeannTidFilterBegin(state, &params);
-	if (!state->comparable || (heeds->fill != NULL && heeds->fill->whole))
-		heeds->bound = NULL;
-	params.one_of_several = heeds->bound != NULL && !params.lists_all;
+	if (!state->comparable || (from_plan->fill != NULL && from_plan->fill->whole))
+		from_plan->bound = NULL;
+	params.one_of_several = from_plan->bound != NULL && !params.lists_all;
 	if (pipeann_search_mode == PIPEANN_BATON)
 		PipeannBatonBegin(state, &params);
 	PipeannLastMode = pipeann_search_mode;
@@ -792,8 +792,8 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 		LeaveToNext(state);
 	EndParts(state);
 	MemoryContextReset(state->context);
-	memset((char *) state + offsetof(PipeannScan, heeds), 0,
-		   sizeof(PipeannScan) - offsetof(PipeannScan, heeds));
+	memset((char *) state + offsetof(PipeannScan, from_plan), 0,
+		   sizeof(PipeannScan) - offsetof(PipeannScan, from_plan));
 	state->last_dist = state->farthest = -INFINITY;
 	state->chain.next = PIPEANN_INVALID_ID;
 	if (keys && scan->numberOfKeys > 0)
@@ -803,7 +803,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 		return;
 	memset(scan->xs_orderbynulls, true, sizeof(bool) * scan->numberOfOrderBys);
 	if (orderbys && PIPEANN_SCAN_CONTEXT(orderbys) != NULL)
-		state->heeds = *(PipeannScanContext *) PIPEANN_SCAN_CONTEXT(orderbys);
+		state->from_plan = *(PipeannScanContext *) PIPEANN_SCAN_CONTEXT(orderbys);
 	if (orderbys && !forget)
 		memmove(scan->orderByData, orderbys,
 				scan->numberOfOrderBys * sizeof(ScanKeyData));
@@ -817,8 +817,8 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 static const PipeannRow *
 NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 {
-	PipeannFill *fill = state->heeds.fill;
-	const PipeannDistanceBound *bound = state->heeds.bound;
+	PipeannFill *fill = state->from_plan.fill;
+	const PipeannDistanceBound *bound = state->from_plan.bound;
 
 	if (state->looked_at >= PipeannMostToLookAt(state) ||
 		pipeann_iterative_scan == PIPEANN_ITERATIVE_OFF ||
@@ -844,7 +844,7 @@ NextLeftOut(IndexScanDesc scan, PipeannScan *state)
 static bool
 GivesUp(const PipeannScan *state)
 {
-	PipeannFill *fill = state->heeds.fill;
+	PipeannFill *fill = state->from_plan.fill;
 
 	if (fill != NULL && fill->most_rows > 0 && state->looked_at >= fill->most_rows)
 		fill->gave_up = true;
@@ -897,7 +897,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 		state->looked_at--;		/* it was dead to everybody */
 
 	/* each of several scans finds how near its search begins before any is run */
-	bound = state->heeds.bound;
+	bound = state->from_plan.bound;
 	if (bound != NULL && bound->entering && !state->searched)
 		bound->entered = IsVoid(state) || state->view.cache == NULL ? 0 :
 			PipeannSearchEnter(state->search);

@@ -63,7 +63,7 @@ typedef struct PipeannScan
 	PipeannCounters counters;	/* over all rescans */
 
 	/* everything from here on is reset by each rescan */
-	PipeannScanContext heeds;
+	PipeannScanContext from_plan;
 
 	PipeannIndexView view;
 	PipeannPageSource *source;
@@ -87,7 +87,7 @@ typedef struct PipeannScan
 	float		most;			/* the order key beyond which no row is
 								 * wanted, or infinity */
 	bool		comparable;		/* rows have an order */
-	pairingheap *known;			/* results whose distances are exact; or NULL */
+	pairingheap *measured;		/* results measured by the table's vectors, or NULL */
 	PipeannTable *table;		/* to read vectors in it; or NULL */
 	PipeannPrefetch prefetch;
 
@@ -118,7 +118,7 @@ PipeannMaxPages(const PipeannLayout *l)
 static inline int64
 PipeannMostToLookAt(const PipeannScan *state)
 {
-	const PipeannFill *fill = state->heeds.fill;
+	const PipeannFill *fill = state->from_plan.fill;
 
 	return fill != NULL && fill->whole ? PG_INT64_MAX : pipeann_max_scan_tuples;
 }

@@ -2,11 +2,11 @@
  * stream.c
  *		A scan's results, in one order, and the settings that they follow.
  *
- * Results of the search, and results whose exact distance is known (rows of a
- * TID filter that have no node, and results held back), are in two heaps; the
- * nearest of both comes next. A result that comes after a farther one is left
- * out here, and nowhere else. This file also gives the executor the distances,
- * and prefetches pages of the table.
+ * Results of the search are in one heap. In another are those measured by the
+ * table's vectors: rows of a TID filter that have no node, and results held
+ * back. The nearest of both comes next. A result that comes after a farther one
+ * is left out here, and nowhere else. This file also gives the executor the
+ * distances, and prefetches pages of the table.
  */
 #include "postgres.h"
 
@@ -225,29 +225,29 @@ KeyOf(const PipeannScan *state, double distance, double slack)
 }
 
 /*
- * Results whose exact distances are known, nearest first.
+ * Results measured by the vectors in the table, nearest first.
  *
- * For a rounded vector only bounds of its distance are known. A result whose
+ * For a rounded vector the search knows only bounds of the distance. A result whose
  * order is in doubt is held back here, at the distance that the operator gives
  * for its vector in the table, until no nearer one can come. (The executor can
  * reorder rows, too, but it copies whole rows, which in PostgreSQL 16.14, 18
  * and index-only scans do not come back unchanged.)
  */
 
-typedef struct Known
+typedef struct Measured
 {
 	pairingheap_node node;
 	PipeannResult result;		/* dist and most: the distance as an order key */
 	double		distance;		/* the operator's */
 	PipeannRow	rows[FLEXIBLE_ARRAY_MEMBER];	/* result.bytes of them */
-} Known;
+} Measured;
 
 /* Ties are broken as in the search, and those of rows without a node by TID. */
 static int
 Compare(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
-	const Known *x = pairingheap_const_container(Known, node, a);
-	const Known *y = pairingheap_const_container(Known, node, b);
+	const Measured *x = pairingheap_const_container(Measured, node, a);
+	const Measured *y = pairingheap_const_container(Measured, node, b);
 	ItemPointerData x_tid = x->rows[0].tid;
 	ItemPointerData y_tid = y->rows[0].tid;
 
@@ -267,29 +267,29 @@ PipeannStreamAdd(PipeannScan *state, const PipeannResult *result, PipeannRowList
 {
 	const PipeannLayout *l = &state->view.meta.layout;
 	double		distance = 0;
-	Known	   *known;
+	Measured   *measured;
 
 	CHECK_FOR_INTERRUPTS();
 	if (!TableVectorOf(state, result, rows, state->comparable ? &distance : NULL) ||
 		!PipeannIsIndexable(l->metric, PipeannNorm(state->exact, l->dim)))
 		return;
-	if (state->known == NULL)
-		state->known = pairingheap_allocate(Compare, NULL);
-	known = palloc(offsetof(Known, rows) + rows.bytes);
-	known->result = *result;
-	known->result.nrows = rows.n;
-	known->result.bytes = rows.bytes;
-	known->result.dist = known->result.most = KeyOf(state, distance, 0);
-	known->distance = distance;
-	memcpy(known->rows, rows.rows, rows.bytes);
-	pairingheap_add(state->known, &known->node);
+	if (state->measured == NULL)
+		state->measured = pairingheap_allocate(Compare, NULL);
+	measured = palloc(offsetof(Measured, rows) + rows.bytes);
+	measured->result = *result;
+	measured->result.nrows = rows.n;
+	measured->result.bytes = rows.bytes;
+	measured->result.dist = measured->result.most = KeyOf(state, distance, 0);
+	measured->distance = distance;
+	memcpy(measured->rows, rows.rows, rows.bytes);
+	pairingheap_add(state->measured, &measured->node);
 }
 
-static Known *
-NearestKnown(const PipeannScan *state)
+static Measured *
+NearestMeasured(const PipeannScan *state)
 {
-	return state->known == NULL || pairingheap_is_empty(state->known) ? NULL :
-		pairingheap_container(Known, node, pairingheap_first(state->known));
+	return state->measured == NULL || pairingheap_is_empty(state->measured) ? NULL :
+		pairingheap_container(Measured, node, pairingheap_first(state->measured));
 }
 
 /*
@@ -300,7 +300,7 @@ static float
 ConditionKey(const PipeannScan *state)
 {
 	const PipeannLayout *l = &state->view.meta.layout;
-	const PipeannFill *fill = state->heeds.fill;
+	const PipeannFill *fill = state->from_plan.fill;
 	double		slack = 2 * PIPEANN_ARITHMETIC_ERROR(l->dim) + SLACK;
 	float		key;
 
@@ -332,12 +332,12 @@ static bool
 IsInDoubt(PipeannScan *state, const PipeannResult *result)
 {
 	const PipeannResult *next = PipeannSearchPeek(state->search);
-	const Known *known = NearestKnown(state);
+	const Measured *measured = NearestMeasured(state);
 
 	return state->comparable && result->most > result->dist &&
 		(result->dist <= state->farthest ||
 		 (next != NULL && next->dist <= result->most) ||
-		 (known != NULL && known->result.dist <= result->most));
+		 (measured != NULL && measured->result.dist <= result->most));
 }
 
 /*
@@ -372,7 +372,7 @@ static bool
 MustGoOn(PipeannScan *state)
 {
 	const PipeannResult *next = PipeannSearchPeek(state->search);
-	const Known *known = NearestKnown(state);
+	const Measured *measured = NearestMeasured(state);
 	bool		ends = next == NULL || next->dist > state->most;
 	PipeannFrontier frontier =
 		PipeannSearchFrontier(state->search,
@@ -382,8 +382,8 @@ MustGoOn(PipeannScan *state)
 	if (next == NULL ? frontier.distance >= state->most && !isinf(state->most) :
 		frontier.distance >= Min(next->most, state->most))
 		return false;
-	if (frontier.ended_early && next != NULL && known != NULL &&
-		known->result.id != PIPEANN_INVALID_ID)
+	if (frontier.ended_early && next != NULL && measured != NULL &&
+		measured->result.id != PIPEANN_INVALID_ID)
 		return false;
 	return next == NULL || state->taken >= frontier.results;
 }
@@ -432,7 +432,7 @@ PrefetchRows(PipeannScan *state)
 	if (state->taken == 0)
 		wanted = prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
 	frontier = PipeannSearchFrontier(state->search, pipeann_iterative_scan);
-	if (state->heeds.bound != NULL || state->exhausted)
+	if (state->from_plan.bound != NULL || state->exhausted)
 		frontier.distance = INFINITY;
 	n = PipeannSearchNext(state->search, results, wanted);
 	for (i = 0; i < n && rows < wanted && !(results[i]->dist > state->most) &&
@@ -451,21 +451,21 @@ static bool
 LoadResult(PipeannScan *state)
 {
 	const PipeannResult *next = ContinueSearch(state);
-	Known	   *known = NearestKnown(state);
+	Measured	   *measured = NearestMeasured(state);
 	PipeannRowList list;
 
-	if (known != NULL && !(known->result.dist > state->most) &&
-		(next == NULL || !(known->result.dist > next->dist)))
+	if (measured != NULL && !(measured->result.dist > state->most) &&
+		(next == NULL || !(measured->result.dist > next->dist)))
 	{
-		(void) pairingheap_remove_first(state->known);
-		next = &known->result;
-		list = (PipeannRowList) {known->rows, next->nrows, next->bytes};
+		(void) pairingheap_remove_first(state->measured);
+		next = &measured->result;
+		list = (PipeannRowList) {measured->rows, next->nrows, next->bytes};
 	}
 	else if (next == NULL)
 		return false;
 	else
 	{
-		known = NULL;
+		measured = NULL;
 		PrefetchRows(state);
 		state->taken++;
 		next = PipeannSearchPop(state->search);
@@ -492,8 +492,8 @@ LoadResult(PipeannScan *state)
 		state->left.rows = state->rows;
 		PipeannChainBegin(&state->chain, next->id, next->ext_tids);
 	}
-	if (known != NULL)
-		pfree(known);
+	if (measured != NULL)
+		pfree(measured);
 	return true;
 }
 
@@ -504,8 +504,8 @@ LoadResult(PipeannScan *state)
 bool
 PipeannStreamLoad(PipeannScan *state)
 {
-	const PipeannDistanceBound *bound = state->heeds.bound;
-	const PipeannFill *fill = state->heeds.fill;
+	const PipeannDistanceBound *bound = state->from_plan.bound;
+	const PipeannFill *fill = state->from_plan.fill;
 	bool		whole = fill != NULL && fill->whole &&
 		pipeann_iterative_scan != PIPEANN_ITERATIVE_OFF;
 

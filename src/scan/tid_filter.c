@@ -233,7 +233,7 @@ TakeNodes(PipeannScan *state, PipeannTidFilterState *filter, uint32 *ids)
 PipeannTidFilterState *
 PipeannTidFilterBegin(PipeannScan *state, PipeannSearchParams *params)
 {
-	const PipeannTidFilter *rows = state->heeds.tid_filter;
+	const PipeannTidFilter *rows = state->from_plan.tid_filter;
 	PipeannTidFilterState *filter = palloc0(sizeof(PipeannTidFilterState));
 	uint32	   *ids = MemoryContextAllocHuge(CurrentMemoryContext,
 											 mul_size((Size) rows->n + 1,
