@@ -32,8 +32,8 @@
  * REINDEX is wanted when this share of the nodes was inserted since the build:
  * after growth by half, or when as many have replaced others.
  */
-#define CAME_SHARE (1.0 / 3)
-#define LEAST_CAME 1024
+#define INSERTED_SHARE (1.0 / 3)
+#define LEAST_INSERTED 1024
 
 /* It is wanted as well when less than this share of the nodes is left. */
 #define LEFT_SHARE 0.25
@@ -80,11 +80,11 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 {
 	/* each search reads the whole index, with vectors in full if it was made on an empty table */
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
-		return meta->trained_nodes == 0 && meta->nodes >= LEAST_CAME &&
+		return meta->trained_nodes == 0 && meta->nodes >= LEAST_INSERTED &&
 			(meta->flags & PIPEANN_META_AUTO_STORAGE) &&
 			!PipeannTypes[meta->layout.type].one_storage;
 	return meta->nodes < LEFT_SHARE * meta->trained_nodes ||
-		meta->came >= Max(CAME_SHARE * meta->nodes, LEAST_CAME) ||
+		meta->inserted >= Max(INSERTED_SHARE * meta->nodes, LEAST_INSERTED) ||
 		HasDeadEntries(meta) || HasStrayed(meta);
 }
 

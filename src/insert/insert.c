@@ -936,7 +936,7 @@ WriteCode(InsertState *state, uint32 id, bool is_new)
 	{
 		/* no other insert gets this number */
 		state->nodes = ++meta->nodes;
-		meta->came++;
+		meta->inserted++;
 	}
 	if (is_new && has_codes && meta->code_error > 0)
 		meta->strayed += Min(state->code_error / meta->code_error, MOST_STRAYED) - 1;

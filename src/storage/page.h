@@ -303,7 +303,7 @@ typedef struct PipeannMeta
 	uint64		changes;		/* changes of code pages since the build */
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */
 	PipeannDegree degree;		/* how m was chosen */
-	uint64		came;			/* nodes inserted since the build */
+	uint64		inserted;		/* nodes inserted since the build */
 	TimestampTz reindex_after;	/* no automatic REINDEX before this time,
 								 * after one failed */
 	PipeannBuilt built;
