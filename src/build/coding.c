@@ -1,7 +1,7 @@
 /*
  * coding.c
- *		A generation of codes and its entry graph: that of a build, by nodes in memory, and later
- *		ones in place, by nodes on pages; and when an index is outgrown, or its codes are.
+ *		Making a generation of codes and its entry graph: from nodes in memory by a build, from
+ *		nodes on pages later; and deciding when the codes, or the whole index, are outgrown.
  *		See src/README, "build/: growth".
  */
 #include "postgres.h"
@@ -22,7 +22,7 @@
 /* Inserted vectors are of another kind (they stray) if their codes err this many times as much. */
 #define DRIFT 1.5
 
-/* Codes are made again in place at this many times the nodes: at 4,096, and at 32,768. */
+/* Codes are made again when there are this many times as many nodes: at 4,096 and 32,768. */
 #define CODES_GROWTH 8
 
 /* The most nodes of an index that is retrained while other sessions' inserts wait. */
@@ -30,12 +30,12 @@
 
 /*
  * REINDEX is wanted when this share of the nodes was inserted since the build:
- * after growth by half, or when as many have replaced others.
+ * after growth by a half, or when a third of the nodes were replaced.
  */
 #define INSERTED_SHARE (1.0 / 3)
 #define LEAST_INSERTED 1024
 
-/* It is wanted as well when less than this share of the nodes is left. */
+/* It is wanted as well when fewer than this share of trained_nodes are left. */
 #define LEFT_SHARE 0.25
 
 /* The largest part of the entry graph that may be dead. */
@@ -56,7 +56,7 @@ HasDeadEntries(const PipeannMeta *meta)
 static bool
 HasStrayed(const PipeannMeta *meta)
 {
-	/* some growth is required, to bound the cost when ever new kinds come */
+	/* some growth is required, which bounds the cost if each insert brings a new kind */
 	return meta->strayed > (DRIFT - 1) * (double) meta->nodes &&
 		meta->nodes >= 1.125 * (double) meta->trained_nodes;
 }
@@ -72,13 +72,13 @@ WantsCodes(const PipeannMeta *meta)
 }
 
 /*
- * Whether a build would give a clearly better index: one whose nodes have edges to nearer
- * ones, with which they share pages, or whose file is much smaller.
+ * Whether a build would give a clearly better index: with edges to nearer nodes, more near
+ * nodes on one page, or a much smaller file.
  */
 bool
 PipeannIsOutgrown(const PipeannMeta *meta)
 {
-	/* each search reads the whole index, with vectors in full if it was made on an empty table */
+	/* without codes each search reads all vectors, in full if it was made on an empty table */
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
 		return meta->trained_nodes == 0 && meta->nodes >= LEAST_INSERTED &&
 			(meta->flags & PIPEANN_META_AUTO_STORAGE) &&
@@ -228,7 +228,7 @@ TrainHistograms(PipeannTeam *team, PipeannCoding *k, PipeannRowAt row_at,
 
 /* ---------- codebook, codes and entry graph to their pages ---------- */
 
-/* A vector in memory, or of a slot, becomes that of the quantiser. */
+/* Normalise x for the quantiser if the metric is cosine; aux is 1 / |x|. */
 static void
 Scale(PipeannMetric metric, float aux, int dim, float *x)
 {
@@ -339,7 +339,7 @@ WriteEntries(PipeannTeam *team, PipeannCoding *k,
 /* Nodes to train attribute codes on. */
 #define MOST_ROWS 30000
 
-/* How many of these, at even distances. */
+/* The number of nodes sampled, at even distances. */
 static uint32
 SampledNodes(const PipeannNodes *nodes)
 {
@@ -556,8 +556,8 @@ PipeannMakeEntries(PipeannTeam *team, PipeannCoding *k, const PipeannNodes *node
 }
 
 /*
- * Not the entry graph's memory, which is a fraction of that of the graph itself. It
- * assumes the full number of samples: the memory for all else is enough for them.
+ * The memory for codes, without that of the entry graph, which is a fraction of that of the
+ * graph itself; for the full number of samples, as the memory for all else is enough for them.
  */
 Size
 PipeannCodingMemory(const PipeannLayout *l, uint32 nodes, uint32 ids)
@@ -567,7 +567,7 @@ PipeannCodingMemory(const PipeannLayout *l, uint32 nodes, uint32 ids)
 	Size		pages = mul_size(Min(PipeannCodePages(l, ids), PIPEANN_CODE_BATCH),
 								 PIPEANN_PAYLOAD);
 
-	/* the index's own codebook and, while there are samples, another one's */
+	/* the index's codebook and, as long as there are samples, a second one */
 	return add_size(PipeannCodebookBytes(l),
 					Max(add_size(samples, PipeannCodebookBytes(l)), pages));
 }

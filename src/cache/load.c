@@ -21,7 +21,7 @@
 #define STATE 3
 #define ONE_CHANGE 4
 
-/* Pages for which a search has buffers, in blocks; more than it requests at once. */
+/* Pages for which a search has buffers, more than it gathers at once; and pages of one block. */
 #define MOST_READ (2 * PIPEANN_MOST_GATHERED)
 #define BLOCK_PAGES 32
 
@@ -39,10 +39,10 @@ typedef struct PipeannPageLoader
 	PipeannLayout layout;
 	PipeannExtents extents;
 	uint32		generation;
-	uint32		code_pages;		/* that were written */
+	uint32		code_pages;		/* code pages written */
 	uint32		ncodes;
-	BlockNumber nblocks;		/* of the file */
-	uint32		block;			/* block of nodes whose codes were in memory when it was checked */
+	BlockNumber nblocks;		/* blocks of the file */
+	uint32		block;			/* block of codes that was found to be kept */
 	PipeannIdSet read;			/* code page -> buffer */
 	uint32		nread;
 	char	   *blocks[MOST_READ / BLOCK_PAGES];	/* buffers of BLOCK_PAGES pages */
@@ -74,7 +74,7 @@ MapChunk(PipeannAttachment *attachment, uint32 chunk)
 	return attachment->chunks[chunk];
 }
 
-/* Take pages of shared memory, and set where they are unless another backend has. False if there are none. */
+/* Take pages of shared memory and set *where, unless another backend did. False if there are none. */
 static bool
 TakeMemory(Relation index, PipeannAttachment *attachment, pg_atomic_uint64 *where, uint64 pages)
 {
@@ -172,7 +172,7 @@ StoreCodes(PipeannPageLoader *pl, uint32 page, const char *payload)
 	__atomic_fetch_add(&stores[1], 1, __ATOMIC_SEQ_CST);
 }
 
-/* Set a counter to zero whose upper half counts how often that was done. */
+/* Set a counter's lower half to zero, and count in its upper half how often that was done. */
 static void
 BeginAgain(pg_atomic_uint64 *counter)
 {
@@ -645,9 +645,8 @@ ReadExtent(Relation index, PipeannAttachment *attachment, const PipeannMeta *met
 }
 
 /*
- * Read the first entries: their ids, and their codes, which are far behind. They replace those
- * of a root that has `applied` changes of the entry graph, unless another backend has been faster;
- * then scans reload the entry graph, too.
+ * Read ids and codes of the first entries, which are far apart, into a root that has `applied`
+ * changes of the entry graph, unless another backend was faster. Scans then reload the rest.
  */
 static void
 ReadFirstEntries(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
@@ -769,10 +768,7 @@ PipeannCacheReadEntries(Relation index, PipeannAttachment *attachment,
 
 /* ---------- changes ---------- */
 
-/*
- * Note a change of a page. A kept page is dropped with give_up; else this is false, as it has to
- * be read again.
- */
+/* Note a change of a page. A kept page is dropped if give_up; else false: it has to be read again. */
 static bool
 NoteChange(PipeannPageLoader *pl, uint32 page, bool give_up)
 {
@@ -824,7 +820,7 @@ ForgetPages(PipeannPageLoader *pl)
 }
 
 /*
- * Read the pages named in the metapage's ring from a change on again, after checking their
+ * Read the pages that the metapage names, from a change on, again, after checking their
  * numbers. Other backends may do the same: changes that they have applied are passed over.
  */
 static void
@@ -855,8 +851,8 @@ ReadChanges(PipeannPageLoader *pl, const PipeannMeta *meta, uint64 from)
 }
 
 /*
- * Read what has changed: kept pages that have, and the first entries; scans reload the entry
- * graph. It needs no lock: a page's codes are stored under its content lock.
+ * Follow changes: read changed pages that are kept, and the first entries, again. That needs no
+ * lock, as a page's codes are stored under its content lock.
  */
 void
 PipeannCacheReadNewer(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta)

@@ -39,7 +39,7 @@
 /* Candidates beyond seven tenths of ef_construction add little to lists of this length. */
 #define LONG_LIST 32
 
-/* All nodes on the pages of this many of those that a search finds nearest are candidates. */
+/* All nodes on the pages of this many nearest nodes are candidates. */
 #define NEAR_PAGES 24
 
 typedef struct InsertState
@@ -54,11 +54,11 @@ typedef struct InsertState
 	const PipeannRow *row;
 	const PipeannRow *whole;	/* the same row, not out of line */
 	PipeannAttributes *attributes;	/* NULL if there are no attribute codes */
-	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];	/* of the row */
-	uint8	   *vector_code;	/* of x; NULL: not computed yet */
-	float		code_error;		/* its squared distance from x */
+	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];	/* the row's attribute code */
+	uint8	   *vector_code;	/* x's code, or NULL until it is computed */
+	float		code_error;		/* squared distance of vector_code from x */
 	uint32		equal;			/* a node with this vector, or INVALID_ID */
-	uint64		nodes;			/* in the index, with a new node */
+	uint64		nodes;			/* nodes of the index, with the new one */
 } InsertState;
 
 /* ---------- overflow slots ---------- */
@@ -163,7 +163,7 @@ JoinNode(PipeannIndexView *view, uint32 id, const PipeannRow *row)
 	}
 }
 
-/* What is out of line of a whole vector. */
+/* The part of a whole vector that is stored out of line. */
 static const float *
 OutOfLine(const PipeannLayout *l, const float *x)
 {
@@ -234,11 +234,11 @@ typedef struct LinkSet
 	void	   *self;			/* the node's vector */
 	uint32	   *ids;			/* [n] */
 	float	   *dists;			/* [n] from self */
-	void	  **vectors;		/* [n] embedded, or bytes of them */
+	void	  **vectors;		/* [n] embedded, or as bytes: ToBytes() */
 	char	   *lists;			/* [ncandidates] slots with their lists, as the search
 								 * saw them */
-	PipeannIdSet numbers;		/* in the set, by id, while edges are made */
-	int			needed;			/* ids at the front of the list that pruning
+	PipeannIdSet numbers;		/* id -> number in the set, while edges are made */
+	int			needed;			/* neighbours at the front of the list that pruning
 								 * kept; the others only fill it */
 	uint32		roomy_page;		/* page of the nearest candidate whose page has
 								 * a free slot, or INVALID_ID */
@@ -485,16 +485,16 @@ typedef enum Effort
 #define MAX_TRIES 3
 
 /*
- * Get a slot's list: the current one if an edge is tried again, else as the
- * search saw it, without the rest of the slot. If that has changed since, the
+ * Get the list of target, without the rest of its slot: from its page if reread, else
+ * the search's copy if there is one. If the list has changed since it was copied, the
  * edge is not made, but tried again.
  */
 static void
-SeeList(const LinkSet *set, uint32 target, bool again, PipeannSlot *slot)
+GetList(const LinkSet *set, uint32 target, bool reread, PipeannSlot *slot)
 {
 	uint32		at;
 
-	if (!again && PipeannIdSetGet(&set->numbers, target, &at) && (int) at < set->ncandidates)
+	if (!reread && PipeannIdSetGet(&set->numbers, target, &at) && (int) at < set->ncandidates)
 		memcpy(slot, SlotSeen(set, at), ListBytes(&set->view->meta.layout));
 	else
 		PipeannSlotCopy(set->view, target, slot);
@@ -511,7 +511,7 @@ IsFirstNeighbor(const LinkSet *set, uint32 id, uint32 target)
 	if (id >= PipeannViewIds(set->view))
 		return true;
 	slot = PipeannSlotAlloc(l);
-	SeeList(set, id, false, slot);
+	GetList(set, id, false, slot);
 	first = PipeannSlotIsNode(slot) && PipeannSlotDegree(l, slot) > 0 &&
 		slot->neighbors[0] == target;
 	pfree(slot);
@@ -558,7 +558,7 @@ typedef struct FullList
 } FullList;
 
 /*
- * Measure the full list of edge->target, number `target` of the set, and return the place of the
+ * Measure the full list of edge->target, number `target` of the set. Returns the position of the
  * neighbour that gives way to the node, or less than 0. One whose own nearest neighbour is the
  * target stays: the edge may be the only one that leads to it.
  */
@@ -614,8 +614,8 @@ MakeRoom(const LinkSet *set, PipeannListChange *edge, FullList *list, int most)
 #define ROOM_LEFT(n) ((n) * 3 / 4)
 
 /*
- * The place that the node takes in a full list, or less than 0 if none. Candidates decide
- * it if they can. If not, the neighbours are looked at as well, except wide vectors, which
+ * The position that the node takes in a full list, or less than 0 if none. Candidates decide
+ * it if they can. If not, the neighbours are measured as well, except wide vectors, which
  * are far from the node and have long codes. If none gives way to the node, and none makes
  * it superfluous, a neighbour that others make superfluous has to go.
  */
@@ -647,11 +647,11 @@ PlaceInFull(LinkSet *set, bool forced, PipeannListChange *edge)
 }
 
 /*
- * Plan an edge from target, again or for the first time, on a copy of its list. False if there
- * is to be none: no neighbour gives way, or target is no node.
+ * Plan an edge from target on a copy of its list (GetList()). False if there is to be none: no
+ * neighbour gives way, or target is no node.
  */
 static bool
-PlanEdge(LinkSet *set, uint32 target, Effort effort, bool again, PipeannListChange *edge)
+PlanEdge(LinkSet *set, uint32 target, Effort effort, bool reread, PipeannListChange *edge)
 {
 	const PipeannLayout *l = &set->view->meta.layout;
 	int			place;
@@ -660,7 +660,7 @@ PlanEdge(LinkSet *set, uint32 target, Effort effort, bool again, PipeannListChan
 	edge->done = false;
 	edge->seen = PipeannSlotAlloc(l);
 	edge->list = palloc(l->max_degree * sizeof(uint32));
-	SeeList(set, target, again, edge->seen);
+	GetList(set, target, reread, edge->seen);
 	if (!PipeannSlotIsNode(edge->seen) || target == set->id)
 		return false;
 	edge->n = PipeannSlotDegree(l, edge->seen);
@@ -844,14 +844,14 @@ EndsAtEqual(uint32 id, const PipeannSlot *slot, void *arg)
 	return true;
 }
 
-/* The squares of elements below and above these underflow or overflow single precision. */
+/* Below and above these norms squares of elements underflow or overflow single precision. */
 #define LEAST_NORM 1e-18
 #define MOST_NORM 1e18
 
 /*
- * Find candidates for neighbours; or NULL when the search meets a node with exactly
- * this vector, and ends there, unless ends_at is NULL: then state->equal is the node.
- * Vectors whose squares underflow or overflow are found neither by codes nor by edges.
+ * Find candidates for neighbours. If ends_at is EndsAtEqual, and the search meets a node
+ * with exactly this vector, it ends: returns NULL, and sets state->equal to the node. If
+ * squares underflow or overflow, all nodes are scored: codes and edges lead nowhere.
  */
 static LinkSet *
 FindCandidates(InsertState *state, PipeannMatches ends_at)
@@ -904,7 +904,7 @@ OwnCode(InsertState *state)
 	return state->vector_code;
 }
 
-/* A code counts for no more than this many times the usual error. */
+/* A code's error counts as at most this many times the mean error. */
 #define MOST_STRAYED 9.0
 
 /*
@@ -973,8 +973,8 @@ CoverRow(InsertState *state, uint32 id)
 }
 
 /*
- * Whether a node with the row's vector has the vector's code, or one as near as rounding may have
- * chosen. If not, its insert ended by an error or a crash, and left what the page had before.
+ * Whether a node with the row's vector has the vector's code, or one that is as near but for
+ * rounding. If not, its insert ended by an error or a crash before the code was written.
  */
 static bool
 HasOwnCode(InsertState *state, uint32 id)

@@ -293,8 +293,8 @@ PipeannPinRecent(Relation index, BlockNumber blkno, Buffer buffer)
 }
 
 /*
- * Find a block and pin it. One that is found but cannot be pinned was evicted
- * meanwhile, so the file is as new as the buffer was, or is just being read in.
+ * Find a block and pin it. If it is found but cannot be pinned, it was evicted
+ * meanwhile, and the file is as new as it was; or it is still being read in.
  */
 static bool
 PinResident(Relation index, BlockNumber blkno, Resident *resident)
@@ -428,7 +428,7 @@ CountRead(Source *source)
 	counters->in_flight_peak = Max(counters->in_flight_peak, in_flight);
 }
 
-/* A block's bit in frame->resident; blocks from the 64th on share the last. */
+/* A block's bit in frame->resident; blocks from number 63 on share the last bit. */
 static inline uint64
 BlockBit(int block)
 {
@@ -476,10 +476,10 @@ MakeReady(Source *source, BufferedFrame *frame, bool hit)
 }
 
 /*
- * Copy a block from shared_buffers; of a one-block page only the given slot, or
- * its slots, unless the block has to be verified first. A search finds the
- * same in both cases. No lock is held while the block is verified.
- * PostgreSQL's own checksum is not up to date in shared_buffers, but ours is.
+ * Copy a block from shared_buffers. If it is a page of its own, and need not be
+ * verified, only the given slot is copied, or all slots: a search finds the same.
+ * No lock is held while the block is verified. PostgreSQL's own checksum is not
+ * up to date in shared_buffers, but ours is.
  */
 static bool
 CopyBlock(Source *source, BufferedFrame *frame, int block, int slot)
@@ -552,8 +552,8 @@ FinishHit(Source *source, BufferedFrame *frame)
 }
 
 /*
- * Whether the file ends before a block of a frame, as its page was given out and is not
- * written yet, or never will be if a crash came between. Errors if the file was truncated.
+ * Whether the file ends before a block of a frame: its page was given out and is not written
+ * yet, or was not written before a crash. Errors if the file was truncated.
  */
 static bool
 IsUnwritten(const Source *source, const BufferedFrame *frame, int block)
@@ -578,7 +578,7 @@ ReadBlock(const Source *source, BufferedFrame *frame, int block)
 	return true;
 }
 
-/* For temporary relations, pages to be kept in shared_buffers, and for want of a descriptor. */
+/* For temporary relations, for pages to be kept in shared_buffers, or without a descriptor. */
 static PipeannFrame *
 ReadThroughBuffers(Source *source, BufferedFrame *frame)
 {

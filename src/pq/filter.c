@@ -13,7 +13,7 @@
 /* Bytes that are prefetched: then the CPU's own prefetching continues. */
 #define PREFETCHED (4 * PIPEANN_CACHE_LINE)
 
-/* Clear the bits of those whose second bytes do not pass. */
+/* Clear the bits of codes whose second bytes do not pass. */
 static void
 CheckSecond(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 			uint32 first, uint64 *word)
@@ -27,7 +27,7 @@ CheckSecond(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 	}
 }
 
-/* Note that with a first byte these second bytes pass. */
+/* Note which second bytes pass with a first byte. */
 static void
 AddRow(PipeannCodeColumn *column, uint32 byte, const uint8 *second)
 {
@@ -79,9 +79,9 @@ HasManyRows(const PipeannCodeFilter *filter)
 	return false;
 }
 
-/* Whether checking the second bytes may change anything. */
+/* Whether second bytes decide: some codes are left, and not every second byte passes. */
 static bool
-IsInDoubt(const uint8 *second, int n, const uint64 *mask)
+DoSecondsDecide(const uint8 *second, int n, const uint64 *mask)
 {
 	static const uint8 full[32] = {[0 ... 31] = 0xFF};
 	uint64		any = 0;
@@ -91,7 +91,7 @@ IsInDoubt(const uint8 *second, int n, const uint64 *mask)
 	return any != 0 && memcmp(second, full, sizeof(full)) != 0;
 }
 
-/* Clear the bits of those that a column does not let pass, except where CheckSecond() decides. */
+/* Clear the bits of codes that do not pass a column, but for what CheckSecond() clears. */
 static void
 Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
 	 int n, uint64 *mask)
@@ -109,12 +109,12 @@ Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
 		uint64		any[PIPEANN_BLOCK_WORDS] = {0};
 		uint64		with[PIPEANN_BLOCK_WORDS];
 
-		/* clear the bits of those that a column of two bytes does not let pass */
+		/* a column of two bytes: a row is a set of second bytes and its first bytes */
 		for (int i = 0; i < column->nrows; i++)
 		{
 			memset(with, 0xFF, n / 8);
 			PipeannKernel->keep_members(bytes, n, column->rows[i].first, with);
-			if (IsInDoubt(column->rows[i].second, n, with))
+			if (DoSecondsDecide(column->rows[i].second, n, with))
 				PipeannKernel->keep_members(seconds, n, column->rows[i].second,
 											with);
 			for (int j = 0; j < n / 64; j++)
@@ -128,8 +128,8 @@ Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
 }
 
 /*
- * Clear the bits of those that pass none of the alternatives that begin with a
- * column. Returns the last column of these.
+ * Clear the bits of codes that pass none of the alternatives, the first of which
+ * begins with `column`. Returns the last column of the last one.
  */
 static const PipeannCodeColumn *
 KeepAny(const PipeannCodes *codes, const PipeannCodeColumn *column,
@@ -166,7 +166,7 @@ LeaveOutBehind(uint64 *mask, int n, uint32 end)
 /* Attempts at a block whose codes are overwritten meanwhile. */
 #define TRIES 10
 
-/* If a block's codes were overwritten at every attempt, all pass. */
+/* Set the bits of codes that pass; of all n if they were overwritten at every attempt. */
 void
 PipeannPassing(const PipeannCodes *codes, const PipeannCodeFilter *filter,
 			   uint32 first, int n, uint64 *mask)

@@ -4,8 +4,8 @@
  *		graph.
  *
  * The attribute codes show which nodes may match, or the caller lists them. If
- * there are no more of them than the list would have, the scan goes on until
- * surely none left is nearer than ten results: then the answer is exact.
+ * these are no more than ef, the scan ends only when none of the rest can be
+ * nearer than the ten nearest results: then these are exact.
  */
 #include "search/state.h"
 
@@ -19,8 +19,8 @@
 /* Collecting the nodes that may match, in the order of their code distances. */
 
 /*
- * Nodes kept at first, of which half are surely the nearest; more after a walk, which has explored
- * most of the nearest. Each time that this was not enough GROWTH times as many are kept.
+ * Nodes kept at first. After a walk these are KEPT_OF_EXPLORED for each explored node, as most of
+ * the nearest are explored already. When they are used up, GROWTH times as many are kept.
  */
 #define FIRST_KEPT 256
 #define KEPT_OF_EXPLORED 8
@@ -73,7 +73,7 @@ AddBatch(PipeannSearch *search, const Batch *batch)
 	order->passing += n;
 	PipeannPqScan(&search->codes->pq, search->layout->metric, search->table, codes, n,
 				  dist);
-	/* with newer codes the order has no meaning: all nodes are read, or were */
+	/* distances by codes of another generation have no meaning: all nodes are read */
 	order->unordered |= search->codes->loader != NULL && search->codes->loader->stale;
 	for (int i = 0; i < n; i++)
 		Add(order, batch->ids[i], order->unordered ? INFINITY : dist[i]);
@@ -111,8 +111,8 @@ CollectPassing(PipeannSearch *search, Batch *batch)
 }
 
 /*
- * Collect the n given nodes; or, without conditions, all n nodes, as any to
- * which the graph did not lead may be wanted.
+ * Collect the n given nodes; or all n nodes of the index, as edges may not lead
+ * to some of them.
  */
 static void
 CollectAll(PipeannSearch *search, Batch *batch, uint32 n)
@@ -184,7 +184,7 @@ HasNext(PipeannSearch *search)
 #define LATER_RUN 48
 
 /* A first run reads at most this many times ef nodes. */
-#define MOST_LISTS 20
+#define FIRST_RUN_FACTOR 20
 
 /*
  * Standard deviations that a code's error hardly ever exceeds, and that most
@@ -261,7 +261,7 @@ NoteError(PipeannSearch *search, const PipeannDiscard *item,
 	PipeannSampleAdd(&search->code_scan.errors, error);
 }
 
-/* Score a node whose page has come, if that was not done with its page. */
+/* Score a node whose page has arrived, unless it was scored with its page. */
 static void
 Score(PipeannSearch *search, const PipeannDiscard *item)
 {
@@ -317,9 +317,9 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 }
 
 /*
- * Nodes whose codes are farther than this are beyond the horizon of one of several
- * searches. (A search of sparse vectors reads many times what is wanted anyway, so
- * this need not be certain. Within a distance in WHERE all rows are wanted.)
+ * The code distance from which on nodes are beyond the horizon of one of several
+ * searches. (It need not be certain for sparse vectors, of which far more nodes are
+ * read than wanted. A horizon by WHERE does not end the scan: all rows within it count.)
  */
 static float
 HorizonOfScan(const PipeannSearch *search)
@@ -380,10 +380,9 @@ ReadNearest(PipeannSearch *search, uint64 most)
 }
 
 /*
- * A run of a code scan; false if nothing was left. The first run ends early if
- * it may; if many nodes that pass do not match it takes more than ef nodes to
- * get there. The second goes on to ef, and later ones are short: a caller that
- * wants more calls again.
+ * Run a code scan; false if nothing was left. If the first run may end early, it
+ * may read more than ef nodes until then, as not all that pass match. The next
+ * run reads up to ef, and later ones few: a caller that wants more calls again.
  */
 bool
 PipeannRunCodeScan(PipeannSearch *search)
@@ -405,7 +404,7 @@ PipeannRunCodeScan(PipeannSearch *search)
 							   search->params.ef);
 		if (search->code_scan.passing <= ef)
 			search->termination.deviations = SURE_DEVIATIONS;
-		most *= MOST_LISTS;
+		most *= FIRST_RUN_FACTOR;
 	}
 	search->stage = Max(search->stage, PIPEANN_STARTED);
 	if (!HasNext(search) ||
@@ -429,7 +428,7 @@ PipeannCodeScanReadTo(const PipeannSearch *search, bool surely)
 		return INFINITY;
 	if (order->unordered || order->errors.n < FEWEST_ERRORS)
 		return -FLT_MAX;
-	/* those that are not kept are beyond the last one taken */
+	/* if none is left here, the next ones are beyond the last one taken */
 	return (order->n > 0 ? order->items[0].dist : order->last.dist) -
 		PipeannSampleBound(&order->errors, surely ? SURE_DEVIATIONS : LIKELY_DEVIATIONS);
 }

@@ -23,13 +23,13 @@
 #define PIPEANN_SLOT_USED	0x0001
 #define PIPEANN_SLOT_EXT	0x0002	/* with USED: overflow data, not a node */
 #define PIPEANN_SLOT_OUT_OF_LINE 0x0004	/* exact vector in chain ext_vec */
-#define PIPEANN_SLOT_CLOSED 0x0008	/* with EXT: takes no more TIDs */
+#define PIPEANN_SLOT_CLOSED 0x0008	/* with EXT: takes no more rows */
 
 typedef struct PipeannSlot
 {
 	uint16		flags;
 	uint16		degree;			/* node: neighbours in use */
-	uint16		ntids;			/* node: inline TIDs in use; EXT: TIDs */
+	uint16		ntids;			/* rows in this slot */
 	union
 	{
 		uint16		length;		/* EXT of a vector or row: bytes of payload;
@@ -42,12 +42,12 @@ typedef struct PipeannSlot
 		uint32		ext_vec;	/* out-of-line node, EXT of a vector or row:
 								 * next slot of it */
 		uint32		hash;		/* node with an error: see PipeannRounding */
-		uint32		number;		/* EXT of TIDs: falls from slot to slot */
+		uint32		number;		/* EXT of rows: falls from slot to slot */
 	};
 	union
 	{
 		float		aux;		/* cosine: 1 / |v| */
-		uint32		owner;		/* EXT of TIDs: the node's id */
+		uint32		owner;		/* EXT of rows: the node's id */
 	};
 	uint32		neighbors[FLEXIBLE_ARRAY_MEMBER];
 } PipeannSlot;
@@ -94,8 +94,7 @@ typedef struct PipeannLayout
 	uint8		type;			/* PipeannType */
 	uint8		metric;			/* PipeannMetric */
 	uint8		attr_bytes;		/* bytes of attribute codes, behind a code */
-	uint16		row_bytes;		/* room wanted for rows with values; 0: rows
-								 * have none */
+	uint16		row_bytes;		/* room wanted for rows; 0: rows have no values */
 	uint32		slot_size;
 	uint32		tids_offset;
 	uint32		vector_offset;
@@ -318,7 +317,7 @@ PipeannSlotError(const PipeannLayout *l, const PipeannSlot *slot)
 	return error > 0 && isfinite(error) ? error : 0;
 }
 
-/* The contents of an overflow slot: TIDs, or bytes of a float4 vector. */
+/* The contents of an overflow slot: rows, or bytes of a vector or row. */
 static inline char *
 PipeannSlotBody(const PipeannSlot *slot)
 {
@@ -347,7 +346,7 @@ PipeannSlotIsDead(const PipeannSlot *slot)
 	return PipeannSlotIsNode(slot) && !PipeannSlotIsLive(slot);
 }
 
-/* Whether a slot is an overflow slot of this node's TIDs. */
+/* Whether a slot is an overflow slot of this node's rows. */
 static inline bool
 PipeannSlotIsTidsOf(const PipeannSlot *slot, uint32 node)
 {
@@ -399,7 +398,7 @@ PipeannStripeLength(const PipeannLayout *l)
 	return l->stripe_codes + (uint32) l->stripe_pages * l->node_pages;
 }
 
-/* The block that would be this one if there were no extents. */
+/* Where a block is in the file whose number counts no extents. */
 static inline BlockNumber
 PipeannSkipExtents(const PipeannExtents *extents, BlockNumber block)
 {

@@ -198,7 +198,7 @@ RankCandidates(Repair *r)
 {
 	const PipeannCodes *codes = &r->v->view.codes;
 
-	/* cosine orders as L2 does, whose distances are not negative, as keys have to be */
+	/* L2 orders as cosine does, and is never negative, which keys must not be */
 	PipeannMetric metric = r->l->metric == PIPEANN_L1 ? PIPEANN_L1 : PIPEANN_L2;
 
 	if (r->l->metric == PIPEANN_IP || r->l->storage == PIPEANN_BITS ||
@@ -495,8 +495,8 @@ RepairPage(Repair *r, uint32 page, bool last)
  * Making sure that an edge from a near node leads to each live node. For a
  * search, which explores what is near its query, it is not enough that a node
  * can be reached: where most nodes that led to it have died, only an edge from
- * far away may be left. Neighbours with few edges to themselves do not count:
- * they may form a group that leads only to itself.
+ * far away may be left. Neighbours to which few edges lead do not count: they
+ * may form a group to which no other node leads.
  */
 
 /*
@@ -569,8 +569,8 @@ IsLedTo(const PipeannVacuum *v, uint32 id, const PipeannKey *near, int n)
 }
 
 /*
- * Make an edge if there is none. In a full list it replaces the last one to a node with
- * many in-edges. False if all lead to nodes with few, or the list is being changed.
+ * Make an edge, unless it exists. In a full list it replaces the last neighbour that has
+ * many in-edges. False if there is no such neighbour, or an insert is changing the list.
  */
 static bool
 AddEdge(PipeannVacuum *v, uint32 from, uint32 id)

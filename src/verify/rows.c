@@ -45,9 +45,9 @@ ExtProblem(const PipeannLayout *l, const PipeannSlot *ext, bool parts)
 }
 
 /*
- * Walk a chain from slot id on: of rows, or if left > 0 of that many bytes of a
- * vector or row. wrong_length is the message if it has more or fewer. The numbers
- * of slots with rows fall from each to the next; a cycle would break that.
+ * Walk a chain from slot id on. If left is 0, it is of rows: their slots' numbers fall,
+ * which a cycle would break. Else it is of the parts of a vector or row of left bytes;
+ * wrong_length is what is wrong if it has more or fewer.
  */
 static const char *
 Walk(const PipeannCheck *check, uint32 id, Size left, const char *wrong_length,
@@ -397,7 +397,7 @@ PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 /* The most suspects. */
 #define MAX_SUSPECTS 64
 
-/* What the index knows of a row; the filter hashes its bytes. */
+/* A row in the index or the table: an element of the Bloom filter. */
 typedef struct Content
 {
 	uint64		tid;			/* block << 16 | offset */
@@ -408,7 +408,7 @@ typedef struct Content
 typedef struct Suspect
 {
 	Content		wanted;			/* as in the table; only the TID if that occurs twice */
-	uint32		rounded;		/* another value that wanted.vector may have */
+	uint32		rounded;		/* hash of the rounded vector, which may be found instead */
 	bool		in_table;
 	int			count;			/* times that a sweep found the TID */
 	uint32		first;			/* node in which it was found first */
@@ -564,7 +564,7 @@ TakeRows(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	MemoryContextReset(check->scratch);
 }
 
-/* Suspect TIDs that are there twice. */
+/* Suspect TIDs that occur twice. */
 static void
 SuspectTwice(PipeannTidSet *set)
 {
@@ -588,9 +588,9 @@ SuspectTwice(PipeannTidSet *set)
 }
 
 /*
- * The hash of a row's vector, to compare with HashNode(). If rounded is set,
- * that of the vector in half precision, for nodes that have no hash stored:
- * which kind its node is cannot be told from the row.
+ * The hash of a row's vector, to compare with HashNode(). If rounded is set, that of
+ * the rounded vector, which HashNode() gives if the node has no hash stored: a row
+ * does not tell which kind its node is.
  */
 static uint32
 HashRow(const PipeannCheck *check, const float *x, bool rounded)
