@@ -54,8 +54,8 @@ bool		pipeann_bitmap_scan;
  * If few rows meet conditions on columns that our index does not have, a node
  * of ours takes the bitmap that other indexes make of these rows, and has our
  * scan search among them. The paths for the bitmap are PostgreSQL's own: it
- * makes the paths of a copy of the table, as it has dropped those of the table
- * if a scan of the whole table is cheaper.
+ * makes them again for a copy of the RelOptInfo, as it has dropped those of the
+ * table if a scan of the whole table is cheaper.
  */
 
 /*
@@ -175,7 +175,7 @@ HasRows(const Path *path)
 	return true;
 }
 
-/* The path of a bitmap of the same rows as a path's, or NULL. */
+/* The bitmap of the rows that a path finds, or NULL if none can be made. */
 static Path *
 BitmapOf(Path *path)
 {
@@ -304,8 +304,8 @@ AddBitmapPaths(PlannerInfo *root, RelOptInfo *table)
  */
 
 /*
- * Which columns of its child a plan node reads. Columns that the executor
- * finds by name (row marks) are not counted, as they are no distances.
+ * Which columns of its child a plan node reads. Row marks, which the executor
+ * finds by name, are not counted, as they are no distances.
  */
 
 /* The columns that are returned: those that are not junk. */
@@ -462,8 +462,8 @@ IsVolatilePlan(Plan **place, void *stmt)
 /* Our nodes that replace another node. */
 
 /*
- * Vars of varno with the numbers and types of other columns: a node returns
- * its scan tuple, which is what its child returns.
+ * Vars of varno with the numbers and types of these columns: our nodes return
+ * their scan tuple, which is what their child returns.
  */
 static List *
 SameColumns(const List *targets, int varno)
@@ -541,9 +541,9 @@ IsSameOrder(const List *a, const List *b)
 }
 
 /*
- * Whether there are several of our scans, all ordered by one vector and
- * operator. A UNION ALL may have others, whose distances cannot be compared
- * before their rows are read. Scans may be run twice.
+ * Whether several of the plans are our scans, and all of these are ordered by one
+ * operator and vector (in a UNION ALL they need not be, and then their distances
+ * cannot be compared before rows are read) and may be run twice.
  */
 static bool
 AreFromOneVector(List *plans, PlannedStmt *stmt)
@@ -602,8 +602,8 @@ LimitMerge(PlannedStmt *stmt, Limit *limit)
  */
 
 /*
- * The plan whose rows the limit takes as they come: nodes in between drop no
- * rows, except by locking, which has to be for the row that is returned.
+ * The plan below a limit whose rows it takes one by one: nodes in between drop no
+ * rows, except LockRows, which must lock only rows that are returned.
  */
 static Plan **
 PlaceBelow(Limit *limit)
@@ -740,9 +740,9 @@ WantedOf(const Rewriting *r, Plan **place)
 }
 
 /*
- * Rows that a node reads before it returns one are collected above our scans: the planner
- * may choose such a scan as the cheapest below a sort in another order, as there is a limit
- * somewhere above.
+ * Below a node that reads all rows before it returns one, a node of ours has the scan find
+ * all: the planner may choose our scan as the cheapest below a sort in another order, as
+ * there is a limit somewhere above.
  */
 static bool
 Rewrite(Plan **place, void *arg)
@@ -821,7 +821,7 @@ static PipeannInterface interface = {
 
 static planner_hook_type former_planner;	/* or PostgreSQL's own */
 
-/* The library was loaded while a plan was being made, without passing through these hooks. */
+/* The library was loaded while a plan was being made, which these hooks have not seen. */
 static bool came_late;
 static set_rel_pathlist_hook_type former_rel_paths;
 
