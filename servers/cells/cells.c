@@ -2,10 +2,10 @@
  * cells.c
  *		The cells near a vector.
  *
- * Which cell a row is in decides in which partition it is stored, so it must be the same
- * on every processor and for all time. Kernels add in different orders, so they round
- * differently: they only say which centroids may be the nearest. Where these are several,
- * plain C decides, in which each step has one result.
+ * A row's cell decides in which partition it is stored, so it must be the same on
+ * every processor and for all time. Kernels add in different orders, so they round
+ * differently: they only say which centroids may be the nearest. If these are
+ * several, plain C decides, whose steps have the same result everywhere.
  */
 #include "postgres.h"
 
@@ -21,7 +21,7 @@
 /* The largest relative error of a kernel's distance, per element. */
 #define ROUNDING (1.0 / (1 << 21))
 
-/* The metric that has an operator and cells, or 0. */
+/* The metric of an operator, if vectors have cells by it; or 0. */
 PipeannMetric
 PipeannCellsMetric(const char *operator)
 {
@@ -43,7 +43,7 @@ PipeannCellsBlocks(const PipeannCells *cells)
 	return (cells->n + BLOCK - 1) / BLOCK;
 }
 
-/* Cells of which nothing is known but how many. */
+/* Make n cells, whose centroids are not set. */
 PipeannCells *
 PipeannCellsNew(PipeannMetric metric, int dim, int n)
 {
@@ -89,11 +89,10 @@ PipeannCellsCopy(const PipeannCells *cells, float *elements, bool back)
 }
 
 /*
- * The embedded vector (src/graph/graph.h), x[PipeannCellElements()]. A product of two floats
- * is exact in double, so it does not matter whether a compiler fuses it with the sum.
- *
- * For inner product the length of a query does not change the order of rows; it gets
- * that of the embedded rows, so that distances are those that a row in its place has.
+ * The embedded vector (src/graph/graph.h), x[PipeannCellElements()]. A product of two
+ * floats is exact in double, so it does not matter whether a compiler fuses it with the
+ * sum. For inner product a query's length does not matter to the order of rows: it is
+ * given that of embedded rows, so that distances are those of a row in its place.
  */
 void
 PipeannCellsEmbed(const PipeannCells *cells, const float *v, bool is_query,
@@ -151,7 +150,7 @@ PipeannCellDistance(const PipeannCells *cells, int cell, const float *x)
 	return sum;
 }
 
-/* The cell in which an embedded vector is: of several as near the first one. */
+/* The cell of an embedded vector: the first one of several that are equally near. */
 int
 PipeannCellNearest(const PipeannCells *cells, const float *x)
 {
@@ -161,7 +160,7 @@ PipeannCellNearest(const PipeannCells *cells, const float *x)
 	float		limit = (float) (least * (1 + ROUNDING * (elements + 4)) +
 								 elements * (double) FLT_MIN);
 	int			nearest = -1;
-	double		distance = -1;	/* of the nearest, if it has been asked for */
+	double		distance = -1;	/* of the nearest, once it was computed */
 
 	for (int i = 0; i < cells->n; i++)
 	{
@@ -186,7 +185,7 @@ PipeannCellNearest(const PipeannCells *cells, const float *x)
 	return nearest;
 }
 
-/* Sets near[] to all cells, seen from an embedded vector. */
+/* Set near[] to all cells, with their distances from an embedded vector. */
 void
 PipeannCellsDistances(const PipeannCells *cells, const float *x,
 					  PipeannNearCell *near)
@@ -199,7 +198,7 @@ PipeannCellsDistances(const PipeannCells *cells, const float *x,
 	}
 }
 
-/* What is a distance from a query by the operator, squared, of embedded vectors. */
+/* The squared distance of embedded vectors that an operator's distance from a query stands for. */
 double
 PipeannCellsSquare(const PipeannCells *cells, const float *v, double distance)
 {

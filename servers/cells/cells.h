@@ -31,7 +31,7 @@
 typedef struct PipeannNearCell
 {
 	float		distance;		/* squared, from its centroid, of embedded vectors */
-	float		rows;			/* its share of the rows that cells were made of */
+	float		rows;			/* its share of the sample */
 } PipeannNearCell;
 
 typedef struct PipeannCells
@@ -40,14 +40,14 @@ typedef struct PipeannCells
 	int			n;
 	int			dim;			/* of vectors; embedded ones may have one more */
 	float		max_norm;		/* for inner product: of embedded vectors */
-	int			exponent;		/* of centroids as they are kept */
+	int			exponent;		/* stored centroids are scaled by 2 to this power */
 
 	/*
 	 * Blocks of 256, [PipeannCellElements()][256] each (distance.h). Those missing in the
 	 * last block are infinitely far.
 	 */
 	float	   *centroids;
-	uint32	   *rows;			/* [n] of those that cells were made of */
+	uint32	   *rows;			/* [n] rows of the sample in each cell */
 	double		all_rows;
 
 	/* work space */
@@ -99,8 +99,8 @@ typedef struct PipeannCellsUse
 {
 	int			ncells;
 	int64		queries;
-	int64		parts;			/* that were asked */
-	int64		waves;			/* in which they were */
+	int64		parts;			/* parts that were asked */
+	int64		waves;			/* waves in which they were asked */
 } PipeannCellsUse;
 
 extern void PipeannCellsPreload(void);
@@ -108,7 +108,7 @@ extern void PipeannCellsNote(const char *cells, int ncells, int cell, int nparts
 							 int nwaves);
 extern PipeannCellsUse PipeannCellsUsed(const char *cells, uint32 **of_cell);
 
-/* place.c: cells that are to be divided among servers */
+/* place.c: cells to be divided among servers */
 typedef struct PipeannPlaced
 {
 	int			n;

@@ -1,6 +1,7 @@
 /*
  * functions.c
- *		SQL functions for cells: their centroids of a sample, and which server gets which.
+ *		SQL functions for cells: making them from a sample, and dividing them among
+ *		servers.
  */
 #include "postgres.h"
 
@@ -31,7 +32,7 @@ PG_FUNCTION_INFO_V1(pipeann_cells_stats);
 PG_FUNCTION_INFO_V1(pipeann_cell_distance);
 PG_FUNCTION_INFO_V1(pipeann_cell_distance_of_halfvec);
 
-/* Rows of a sample for each cell, that is all that k-means can use. */
+/* Rows of the sample for each cell; more do not help k-means. */
 #define ROWS_OF_CELL 128
 
 /* Rows fetched at once. */
@@ -39,7 +40,7 @@ PG_FUNCTION_INFO_V1(pipeann_cell_distance_of_halfvec);
 
 #define SEED UINT64_C(0x63656c6c73)
 
-/* Rows of a query; where there are too many, as many by chance. */
+/* Rows of a query, or a random sample of them if there are too many. */
 typedef struct Sample
 {
 	PipeannMetric metric;
@@ -57,7 +58,7 @@ typedef struct Sample
 	MemoryContext context;
 } Sample;
 
-/* Whether values of a type have cells: the function that tells them is there. */
+/* Whether a type has cells: the schema of `function` has pipeann_cell() for it. */
 static bool
 HasCells(Oid function, Oid type)
 {
@@ -68,11 +69,11 @@ HasCells(Oid function, Oid type)
 	return OidIsValid(LookupFuncName(name, 2, arguments, true));
 }
 
-/* What is known with the first row. */
+/* Set what the first row decides. */
 static void
 Begin(Sample *s, Datum value)
 {
-	/* with it begin both types of pgvector */
+	/* both of pgvector's types begin with it */
 	const int16 *dim = (const int16 *) VARDATA(PG_DETOAST_DATUM(value));
 	Size		bytes;
 
@@ -181,7 +182,7 @@ Execute(const char *command)
 			 SPI_result_code_string(result));
 }
 
-/* The options of a server for cells of the sample. */
+/* Make cells of the sample; returns the options of their foreign server. */
 static char *
 Train(Sample *s)
 {
@@ -228,7 +229,7 @@ pipeann_make_cells(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("number of cells must be from 1 to %d", PIPEANN_MOST_CELLS)));
 	SPI_connect();
-	/* before all work: it is told here who may, and whether the name is taken */
+	/* first, as it checks rights and whether the name is taken */
 	Execute(psprintf("CREATE SERVER %s FOREIGN DATA WRAPPER " PIPEANN_CELLS_WRAPPER, name));
 	RunQuery(&s, query, fcinfo->flinfo->fn_oid);
 	Execute(psprintf("ALTER SERVER %s OPTIONS (%s)", name, Train(&s)));
@@ -296,7 +297,7 @@ pipeann_place_cells(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Queries, parts that these asked, waves, and the queries of each cell; NULL: none. */
+/* Queries, parts that these asked, waves, and the queries of each cell; NULL if there are none. */
 Datum
 pipeann_cells_stats(PG_FUNCTION_ARGS)
 {

@@ -1,9 +1,9 @@
 /*
  * kept.c
- *		Where centroids are kept; pipeann_cell().
+ *		Storing centroids; pipeann_cell().
  *
- * They are read once by a backend, and again when the foreign server that they are kept
- * in is another one, as it was dropped and made again, say.
+ * A backend reads centroids once, and again when their foreign server is another one
+ * or another version, for example after it was dropped and made again.
  */
 #include "postgres.h"
 
@@ -39,9 +39,9 @@ PG_FUNCTION_INFO_V1(pipeann_cell_of_halfvec);
 typedef struct Kept
 {
 	NameData	name;			/* must be first */
-	uint64		seen;			/* changes when it was looked at */
+	uint64		seen;			/* value of changes at the last look */
 	Oid			server;
-	TransactionId xmin;			/* by this and the next it is the same version */
+	TransactionId xmin;			/* with tid: version of the server's row */
 	ItemPointerData tid;
 	MemoryContext context;
 	PipeannCells *cells;		/* NULL: not loaded */
@@ -54,7 +54,7 @@ static uint64 changes;
 
 /* ---------- as options ---------- */
 
-/* Set centroids to what is kept; elements is work space. False if some are infinite. */
+/* Set centroids from half precision; elements is work space. False if some are infinite. */
 static bool
 SetHalves(PipeannCells *cells, const uint16 *halves, float *elements)
 {
@@ -72,8 +72,8 @@ SetHalves(PipeannCells *cells, const uint16 *halves, float *elements)
 }
 
 /*
- * The centroids in half precision, in base64; sets them to what that is. They are scaled
- * by a power of two, so that the largest element has room in it.
+ * Returns the centroids in half precision, in base64, and rounds them to that. They are
+ * scaled by a power of two, so that the largest element fits.
  */
 char *
 PipeannCellsRound(PipeannCells *cells)
@@ -103,7 +103,7 @@ PipeannCellsRound(PipeannCells *cells)
 	return text;
 }
 
-/* The options of the server that keeps cells, of which centroids is PipeannCellsRound()'s. */
+/* The options of the cells' foreign server; `centroids` is PipeannCellsRound()'s result. */
 char *
 PipeannCellsOptions(const PipeannCells *cells, const char *centroids)
 {
@@ -146,7 +146,7 @@ Option(List *options, const char *option, const char *name)
 	return NULL;
 }
 
-/* The rows of each cell; returns how many there are. rows NULL: how many only. */
+/* Read the rows of each cell, unless rows is NULL; returns the number of cells. */
 static int
 ReadRows(const char *text, uint32 *rows)
 {
@@ -269,7 +269,7 @@ Load(Kept *entry, HeapTuple server)
 	MemoryContextDelete(work);
 }
 
-/* What is known of a name, of which no more counts than names have. It is never taken away. */
+/* The entry of a name, truncated as names are. It is never removed. */
 static Kept *
 Entry(const char *name)
 {
@@ -290,12 +290,12 @@ Entry(const char *name)
 	return entry;
 }
 
-/* Cells by their name, valid until the next call; NULL if there are none that may miss. */
+/* Find cells by name, valid until the next call; NULL if there are none and missing_ok. */
 const PipeannCells *
 PipeannCellsFind(const char *name, bool missing_ok)
 {
 	Kept	   *entry = Entry(name);
-	uint64		seen = changes;	/* what changes from now on is looked at again */
+	uint64		seen = changes;	/* later changes lead to another look */
 	HeapTuple	server;
 
 	if (likely(entry->seen == seen && entry->cells != NULL))
@@ -366,7 +366,7 @@ pipeann_cell_of_halfvec(PG_FUNCTION_ARGS)
 						   PG_GETARG_DATUM(1)));
 }
 
-/* Whether it is one of these. */
+/* Whether a function is pipeann_cell(). */
 static bool
 IsCell(Oid function)
 {
@@ -398,7 +398,7 @@ PipeannCellVector(Node *expr, const char **cells)
 	return lsecond(call->args);
 }
 
-/* How many there are, of this name and for this operator. */
+/* The number of cells with this name, 0 if there are none for this operator. */
 int
 PipeannCellsCount(const char *name, Oid operator)
 {
@@ -410,8 +410,8 @@ PipeannCellsCount(const char *name, Oid operator)
 }
 
 /*
- * Sets near[n] to all of them, seen from a query. False if there are not n, as somebody has
- * changed them.
+ * Set near[n] to all cells, with their distances from a query. False if there are not n
+ * any more.
  */
 bool
 PipeannCellsNear(const char *name, Oid type, Datum query, int n,
@@ -427,7 +427,7 @@ PipeannCellsNear(const char *name, Oid type, Datum query, int n,
 	return true;
 }
 
-/* The square of what the operator says is the distance of a row. */
+/* The squared distance of embedded vectors for a row's distance by the operator. */
 double
 PipeannCellsDistance(const char *name, Oid type, Datum query, double distance)
 {

@@ -1,12 +1,13 @@
 /*
  * place.c
- *		Which server gets which cells.
+ *		Dividing cells among servers.
  *
- * Near cells belong together, so that a query asks few servers, and servers shall have
- * about as many rows. So it is k-means of the centroids, in which a server has a price
- * that is added to distances from it: it rises while the server has too many rows, and
- * falls while it has too few. Cells are large, so prices alone do not even out all; the
- * cells that lose least by it are then given to other servers, or exchanged.
+ * Near cells belong on one server, so that a query asks few, and all servers should
+ * have about equally many rows. So it is k-means of the centroids in which each
+ * server has a price that is added to distances from it: it rises while the server
+ * has too many rows, and falls while it has too few. Cells are large, so prices
+ * alone do not balance the servers. Then the cells that lose least by it are given
+ * to other servers, or exchanged.
  */
 #include "postgres.h"
 
@@ -26,7 +27,7 @@
 /* How far from the mean a server's rows may be, as a part of it. */
 #define TOLERANCE 0.01
 
-/* What is not worth a cell's move, as a part of the mean. */
+/* A gain up to this part of the mean is not worth moving a cell. */
 #define LEAST_GAIN 0.001
 
 typedef struct Placing
@@ -63,7 +64,7 @@ MeasureDistances(Placing *p)
 	}
 }
 
-/* The first centers: one by chance, then each time the cell farthest from all of them. */
+/* The first centers: a random one, then each time the cell farthest from all of them. */
 static void
 Seed(Placing *p, uint64 seed)
 {
@@ -92,7 +93,7 @@ Seed(Placing *p, uint64 seed)
 	pfree(nearest);
 }
 
-/* Give each cell to the nearest server, as prices are. */
+/* Give each cell to the nearest server at the present prices. */
 static void
 Assign(Placing *p)
 {
@@ -109,7 +110,7 @@ Assign(Placing *p)
 	}
 }
 
-/* Change prices until servers have about as many rows. */
+/* Change prices until servers have about equally many rows. */
 static void
 Bargain(Placing *p)
 {
@@ -145,7 +146,7 @@ MoveCenters(Placing *p)
 	pfree(sum);
 }
 
-/* By how many rows, beyond what is tolerated, a load is wrong. */
+/* The rows by which a load is wrong, beyond the tolerance. */
 static double
 Wrong(const Placing *p, double load)
 {
@@ -155,8 +156,8 @@ Wrong(const Placing *p, double load)
 }
 
 /*
- * How much less wrong servers are when this many rows go from one to the other; 0 if that
- * is no more than rounding, so that this comes to an end.
+ * By how much servers are less wrong if this many rows move from one to the other; 0 if
+ * it is no more than rounding, so that moving cells ends.
  */
 static double
 Gain(const Placing *p, int from, int to, double rows)
@@ -167,7 +168,7 @@ Gain(const Placing *p, int from, int to, double rows)
 	return gain > LEAST_GAIN * p->mean ? gain : 0;
 }
 
-/* What it costs that a cell is given to a server. */
+/* The cost of giving a cell to a server. */
 static double
 Loss(const Placing *p, int cell, int to)
 {
@@ -183,7 +184,7 @@ Give(Placing *p, int cell, int to)
 	p->server[cell] = to;
 }
 
-/* Give the cell away by which least is lost for what is gained; false if there is none. */
+/* Give away the cell with the least loss for its gain; false if there is none. */
 static bool
 GiveOne(Placing *p)
 {
@@ -209,7 +210,7 @@ GiveOne(Placing *p)
 	return cell >= 0;
 }
 
-/* The same by two cells that are exchanged. */
+/* The same by exchanging two cells. */
 static bool
 ExchangeTwo(Placing *p)
 {

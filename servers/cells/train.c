@@ -15,12 +15,12 @@
 
 #define BLOCK PIPEANN_CELL_BLOCK
 
-/* Most iterations; the last one lowers the error by less than this part. */
+/* The most iterations; they end when one lowers the error by less than this part. */
 #define ITERATIONS 12
 #define MIN_IMPROVEMENT 0.002
 
 /* Samples that are compared with a block at once. */
-#define RUN 256
+#define TOGETHER 256
 
 typedef struct Training
 {
@@ -41,7 +41,7 @@ PutCentroid(const Training *t, int cell, uint32 sample)
 		centroid[(Size) d * BLOCK] = t->samples[(Size) sample * t->elements + d];
 }
 
-/* A sample from each of as many equal parts of them. */
+/* Seeds: one sample from each of n equal parts of the samples. */
 static void
 Seed(const Training *t, uint64 seed)
 {
@@ -60,14 +60,14 @@ Assign(Training *t)
 {
 	const PipeannCells *cells = t->cells;
 	double		error = 0;
-	uint8		code[RUN];
-	float		distance[RUN];
+	uint8		code[TOGETHER];
+	float		distance[TOGETHER];
 	PipeannNearest out = {code, 1, distance};
 
 	memset(cells->rows, 0, cells->n * sizeof(uint32));
-	for (uint32 i = 0; i < t->n; i += RUN)
+	for (uint32 i = 0; i < t->n; i += TOGETHER)
 	{
-		int			count = Min(t->n - i, RUN);
+		int			count = Min(t->n - i, TOGETHER);
 
 		for (int b = 0; b < PipeannCellsBlocks(cells); b++)
 		{
@@ -137,8 +137,8 @@ Move(Training *t)
 }
 
 /*
- * Make the centroids of cells of samples[n][PipeannCellElements()], n at least the
- * number of cells; and count those of each cell. Returns the centroids as they are kept.
+ * Make cells from samples[n][PipeannCellElements()], n at least the number of cells, and
+ * count the samples of each. Returns the centroids as they are stored.
  */
 char *
 PipeannCellsTrain(PipeannCells *cells, const float *samples, uint32 n, uint64 seed)

@@ -1,9 +1,9 @@
 /*
  * used.c
- *		How often cells are asked for, counted in shared memory.
+ *		Counting how often cells are asked, in shared memory.
  *
- * There is room for it where the library is preloaded. It is for a number of cells; when
- * others come, those are dropped that were asked for least.
+ * There is room for that if the library is preloaded: for a number of cells. When
+ * others come, those that were asked least are dropped.
  */
 #include "postgres.h"
 
@@ -22,7 +22,7 @@ typedef struct NameCounts
 {
 	Oid			database;
 	Oid			server;
-	int			first;			/* count */
+	int			first;			/* its first count */
 	PipeannCellsUse use;
 } NameCounts;
 
@@ -122,7 +122,7 @@ FindOrAdd(Oid server, int ncells)
 {
 	NameCounts *name = Find(server);
 
-	/* by this number there may have been others */
+	/* with another number these are other cells */
 	if (name != NULL && name->use.ncells == ncells)
 		return name;
 	if (name != NULL)
@@ -147,7 +147,7 @@ ServerOf(const char *cells)
 						   CStringGetDatum(cells));
 }
 
-/* Add to the parts asked and waves; of a query that begins its nearest cell, or -1. */
+/* Count parts and waves, and a query that begins: cell is its nearest one, else -1. */
 void
 PipeannCellsNote(const char *cells, int ncells, int cell, int nparts, int nwaves)
 {
@@ -167,8 +167,8 @@ PipeannCellsNote(const char *cells, int ncells, int cell, int nparts, int nwaves
 }
 
 /*
- * What was counted, and the queries of each cell, *of_cell[use.ncells]; nothing, with no
- * cells, if there is no room for counts or nobody has asked.
+ * What was counted, and the queries of each cell, *of_cell[use.ncells]; no cells if there
+ * is no room for counts, or none was asked.
  */
 PipeannCellsUse
 PipeannCellsUsed(const char *cells, uint32 **of_cell)

@@ -10,7 +10,7 @@
 /* core.c */
 extern const PipeannInterface *pipeann_core;
 
-/* Load it if it is not there. To be done before all else. */
+/* Load pipeann if it is not loaded. Must be called first. */
 extern void PipeannFindCore(void);
 
 /* Whether the current user has USAGE on a foreign server. */

@@ -3,13 +3,13 @@
  *		Scans of partitions on other servers, run at the same time.
  *
  * PostgreSQL runs foreign scans below an Append at the same time if a server's
- * option says so. It is off by default, as a scan of a whole table would keep its
+ * option says so. That is off by default, as a scan of a whole table would keep its
  * connection from others; these ask for few rows, and all of them are needed.
  *
- * Rows come in no order then, and a node that is run so must be one that expects
- * it. So only parts that per_partition.c has made (mark.h) are, whose rows a Sort
- * takes right away, in a statement that changes and locks nothing. All other nodes
- * are left as they are, whatever they look like.
+ * Rows then come in no order, so the node above must not expect one. Therefore only
+ * parts that per_partition.c has made (mark.c) run so, whose rows go straight into a
+ * Sort, in a statement that changes and locks nothing. All other nodes are left as
+ * they are.
  */
 #include "postgres.h"
 
@@ -22,10 +22,7 @@
 #include "queries/queries.h"
 #include "utils/lsyscache.h"
 
-/*
- * postgres_fdw asks nothing but that option. Other wrappers may have reasons of
- * their own.
- */
+/* postgres_fdw requires only that option. Other wrappers may have reasons of their own. */
 bool
 PipeannIsPostgres(Oid server)
 {
@@ -55,8 +52,8 @@ AreColumns(const List *numbers)
 }
 
 /*
- * What a scan of postgres_fdw's says of what it sends is private to it, and has been
- * the same in all versions since it came. A scan that does not look like it is none.
+ * What a scan of postgres_fdw sends is in its private list, which has had the same form
+ * in all versions. A scan with another form is not sendable.
  */
 bool
 PipeannIsSendable(const Plan *plan, List *rtable)
@@ -84,9 +81,9 @@ PipeannOnlyReads(const PlannedStmt *stmt)
 }
 
 /*
- * A part whose columns are not all wanted, or in another order, is behind a node
- * that only leaves some out. Returns the part with the columns of that node, or
- * NULL if the node does anything else.
+ * A part of whose columns some are not wanted, or in another order, is below a node that
+ * selects them. Returns the part with the columns of that node, or NULL if the node does
+ * anything else.
  */
 static Plan *
 PartBehind(const SubqueryScan *node, const Append *append, List *rtable)
@@ -136,7 +133,7 @@ MarkParts(Append *append, List *rtable)
 	}
 }
 
-/* The parts whose rows a Sort takes, but for a node that computes columns. */
+/* Mark the parts whose rows go into a Sort, directly or through a node that computes columns. */
 static void
 MarkBelow(const Sort *sort, List *rtable)
 {
@@ -161,8 +158,8 @@ Mark(Plan **place, void *rtable)
 
 #if PG_VERSION_NUM >= 160000
 /*
- * The planner wants to have permissions with each relation of a query, the
- * executor none of which there is nothing to check: those of our relations go.
+ * The planner wants permissions for each relation of a query, the executor only those
+ * that are to be checked: remove those of our relations.
  */
 static void
 DropPermissions(PlannedStmt *stmt)

@@ -2,12 +2,12 @@
  * foreign_limit.c
  *		Limits of queries for the nearest rows of a foreign table.
  *
- * A path on which the table's server limits and orders the rows is one among
- * others to the planner, and loses against sorting what is fetched where few rows
- * are guessed to match, or against a limit at this end where the number of rows
- * is not known yet. The guess is often made without statistics, and costs a
- * whole table when it is wrong. The server knows its table, and an index that has
- * the rows in order: so if it can be sent the limit it is.
+ * To the planner a path on which the table's server limits and orders the rows is
+ * one among others. It loses against sorting fetched rows if few rows are expected
+ * to match, or against a limit at this end if the number of rows is not known yet.
+ * The estimate is often made without statistics, and if it is wrong a whole table is
+ * fetched. The server knows its table, and may have an index that returns rows in
+ * order. So whenever the limit can be sent, it is.
  */
 #include "postgres.h"
 
@@ -29,8 +29,8 @@ IsForNearest(const Query *query)
 }
 
 /*
- * The path that has the limit at the other end, or NULL. All others in the list
- * of a query with a limit have a node for it at this end.
+ * The path whose limit is at the other end, or NULL. All other paths of a query with a
+ * limit have a node for it.
  */
 static Path *
 RemotelyLimited(const List *paths)
@@ -43,7 +43,7 @@ RemotelyLimited(const List *paths)
 	return NULL;
 }
 
-/* Ask for that path where no other can push it out. */
+/* Have the wrapper make that path where no other can displace it. */
 static void
 AskAgain(PlannerInfo *root, RelOptInfo *input, RelOptInfo *final, void *extra)
 {

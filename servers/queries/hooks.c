@@ -2,10 +2,9 @@
  * hooks.c
  *		Loading of the library, and the planner's hooks.
  *
- * The library of pipeann itself is loaded first if it is not there. So its hook was
- * set before ours, whatever is preloaded in which order, and ours calls it: what is
- * made of a query here is planned there, and the plan that is finished here is one in
- * which all other changes have been made.
+ * pipeann is loaded first, if it is not loaded. So its hook was set before ours,
+ * whatever is preloaded in which order, and ours calls it: it plans what we make of
+ * a query, and the plan that we change has all of its changes.
  */
 #include "postgres.h"
 

@@ -1,15 +1,15 @@
 /*
  * mark.c
- *		Relations of queries that per_partition.c makes, told from all others in a
- *		finished plan.
+ *		Marks that tell relations of queries made by per_partition.c from all others in
+ *		a finished plan.
  *
- * What the planner makes of them looks like what it makes of other queries, which
- * may be in the same statement and ask for the same tables. So the entries of the
- * range table that are made here bear a mark. The planner copies entries, and the
- * finished plan has them with everything but the queries below them.
+ * What the planner makes of these queries looks like what it makes of others, which
+ * may be in the same statement and ask for the same tables. So the range table
+ * entries that are made here have a mark. The planner copies entries, and the
+ * finished plan has all of them but for the queries below.
  *
- * The mark is the name of a transition table. Relations and queries have none:
- * the parser gives it to entries of another kind only.
+ * The mark is the name of a transition table. Relations and queries have none: the
+ * parser sets it only in entries of another kind.
  */
 #include "postgres.h"
 
@@ -33,7 +33,7 @@ PipeannIsMarked(const RangeTblEntry *entry)
 		strncmp(entry->enrname, MARK, strlen(MARK)) == 0;
 }
 
-/* The entry of the query whose rows an Append has, or NULL. */
+/* The entry of the UNION ALL whose rows an Append has, or NULL. */
 static const RangeTblEntry *
 EntryOf(const Append *append, List *rtable)
 {

@@ -1,12 +1,12 @@
 /*
  * nearest.c
- *		Queries for the nearest rows of a partitioned table, as they come from the
- *		parser.
+ *		Recognising queries for the nearest rows of a partitioned table, as the parser
+ *		gives them.
  *
- * What a row is returned for may depend on that row only, and what is asked of
- * the table may depend on nothing that a part of it has not: whatever else
- * there is (joins, aggregates, row locks, queries inside) makes it another kind
- * of query. Only the vector that distances are from may be what a query gives.
+ * Whether a row is returned must depend on that row only, and what is asked of the
+ * table must be found in each part of it. Anything else (joins, aggregates, row
+ * locks, sub-queries) makes it another kind of query. Only the vector from which
+ * distances are measured may come from a sub-query.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 #include "queries/queries.h"
 #include "rewrite/rewriteManip.h"
 
-/* A query inside another one may name the other's columns. */
+/* Whether an expression names columns of outer queries. */
 static bool
 NamesOthers(Node *node, void *arg)
 {
@@ -44,7 +44,7 @@ HasOnlySelect(const Query *query)
 		query->setOperations == NULL;
 }
 
-/* The only relation, if it is a partitioned table. */
+/* A query's only relation, if it is a partitioned table; or NULL. */
 static RangeTblEntry *
 TableOf(const Query *query)
 {
@@ -60,7 +60,7 @@ TableOf(const Query *query)
 		table->tablesample == NULL ? table : NULL;
 }
 
-/* The only thing that it is ordered by, if that is a distance, nearest first. */
+/* Find the only order of a query, if it is by a distance, nearest first. */
 static bool
 FindDistance(PipeannNearest *nearest)
 {
@@ -78,7 +78,7 @@ FindDistance(PipeannNearest *nearest)
 		!contain_volatile_functions((Node *) distance);
 }
 
-/* A query that is asked once, for a value: whatever it names is its own. */
+/* Whether a sub-query gives one value and names only what is its own. */
 static bool
 IsForValue(const SubLink *link)
 {
@@ -98,7 +98,7 @@ AsksForMore(Node *node, void *arg)
 	return expression_tree_walker(node, AsksForMore, arg);
 }
 
-/* Whether there are queries besides a distance. */
+/* Whether there are sub-queries outside of the distance. */
 static bool
 AsksBeside(Node *node, void *distance)
 {
@@ -109,7 +109,7 @@ AsksBeside(Node *node, void *distance)
 	return expression_tree_walker(node, AsksBeside, distance);
 }
 
-/* Queries inside may only ask for the vector that the distance is from. */
+/* Whether sub-queries are only for the vector from which distances are measured. */
 static bool
 AsksForVector(const PipeannNearest *nearest)
 {

@@ -10,7 +10,7 @@
 #include "nodes/parsenodes.h"
 #include "utils/relcache.h"
 
-/* The number of the table among a query's relations: it is the only one. */
+/* The range table index of the table, a query's only relation. */
 #define PIPEANN_NEAREST_TABLE 1
 
 /* SELECT ... FROM table [WHERE ...] ORDER BY distance LIMIT ... [OFFSET ...] */
@@ -28,15 +28,14 @@ extern bool PipeannIsNearest(Query *query, PipeannNearest *nearest);
 typedef struct PipeannPartitions
 {
 	Relation	table;			/* open */
-	List	   *members;		/* of Relation, open: those that have rows */
-	List	   *between;		/* open: tables with partitions below the table */
+	List	   *members;		/* of Relation, open: leaf partitions */
+	List	   *between;		/* open: partitioned tables below the table */
 	bool		has_foreign;
 } PipeannPartitions;
 
 /*
- * partitions.c: find the partitions at the leaves of the table's tree that the
- * conditions of the query do not rule out. They are locked as the table is, and open
- * until PipeannPartitionsClose().
+ * partitions.c: find the leaf partitions that the query's conditions do not rule out.
+ * They are locked as the table is, and open until PipeannPartitionsClose().
  */
 extern void PipeannPartitionsOpen(PipeannPartitions *partitions,
 								  const PipeannNearest *nearest,
@@ -44,14 +43,14 @@ extern void PipeannPartitionsOpen(PipeannPartitions *partitions,
 extern void PipeannPartitionsClose(PipeannPartitions *partitions);
 
 /*
- * pruning.c: conditions that name no column and are true if a partition may have
- * rows that the query asks for: they are for values known only when the query is run.
+ * pruning.c: conditions without columns that are true if a partition may have rows that
+ * the query asks for, by values that are known only when the query is run.
  */
 extern List *PipeannPruningCondition(const PipeannPartitions *partitions,
 									 Relation member,
 									 const PipeannNearest *nearest);
 
-/* partitions.c: the value of an expression without columns, as far as it is known. */
+/* partitions.c: an expression without columns, with the values that are known put in. */
 extern Node *PipeannKnownNow(const void *expr, ParamListInfo params);
 
 #endif							/* PIPEANN_SERVERS_NEAREST_H */

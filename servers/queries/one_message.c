@@ -2,12 +2,11 @@
  * one_message.c
  *		Scans of partitions on other servers, one message for each.
  *
- * postgres_fdw begins a transaction at a server, declares a cursor, fetches from
- * it, closes it and commits: each is a message whose answer it waits for, most of
- * them one server after the other. A statement that stands alone, and that scans
- * each server once, needs none of these but the query. So a node of ours takes the
- * Append's place, and has it as its child. Whether the statement stands alone is
- * not known before it is run.
+ * postgres_fdw begins a transaction at a server, declares a cursor, fetches from it,
+ * closes it and commits: each is a message whose answer it waits for, mostly one
+ * server after the other. A statement that stands alone, and scans each server once,
+ * needs only the query. So a node of ours takes the Append's place, and has it as
+ * its child. Whether the statement stands alone is not known before it is run.
  */
 #include "postgres.h"
 
@@ -30,8 +29,8 @@ typedef struct Search
 } Search;
 
 /*
- * Whether a function may ask servers itself, and would have to see the moment that
- * the statement sees. Only one that is not immutable does, and no built-in one.
+ * Whether a function may ask servers itself, and would have to see the same state as the
+ * statement. Immutable and built-in functions do not.
  */
 static bool
 MayAsk(Oid function, void *arg)
@@ -70,7 +69,7 @@ PipeannIsSteady(Query *query)
 		!Asks((Node *) query, NULL);
 }
 
-/* The scans of other servers that an Append of ours has, 0 if a server has two. */
+/* The number of scans of other servers below an Append of ours; 0 if a server has two. */
 static int
 CountServers(const Append *append, List *rtable)
 {
@@ -113,7 +112,7 @@ Look(Plan **place, void *arg)
 	return pipeann_core->visit_plans(plan, Look, search);
 }
 
-/* A server that is scanned elsewhere too would be read at two moments. */
+/* A server that is scanned elsewhere, too, would be read at two moments. */
 void
 PipeannAskInOneMessage(PlannedStmt *stmt)
 {

@@ -27,12 +27,12 @@ typedef struct PipeannSentText
 	bool		has_where;
 } PipeannSentText;
 
-/* sent_text.c: false if it does not look like this. */
+/* sent_text.c: take a text apart; false if it does not look like this. */
 extern bool PipeannReadText(const char *sql, PipeannSentText *text);
 
 /*
- * The text again, with the condition that no row is farther than $bound, if that is
- * not 0; nor, if it may be, NULL.
+ * Write the text again. If bound is not 0, with the condition that no row is farther than
+ * parameter $bound, which holds for all rows if it may be, and is, NULL.
  */
 extern char *PipeannWriteText(const PipeannSentText *text, int bound,
 							  bool may_be_null);
@@ -45,9 +45,9 @@ typedef struct PipeannOneMessage
 {
 	List	   *scans;			/* of the Append's plans: ForeignScan of those that
 								 * are sent, NULL of others */
-	List	   *bounded;		/* their texts with a largest distance, String; NIL */
-	Expr	   *limit;			/* rows wanted of each part, NULL: not known */
-	OpExpr	   *distance;		/* of one of the scans, NULL: not known */
+	List	   *bounded;		/* String: their texts with a largest distance; or NIL */
+	Expr	   *limit;			/* rows wanted of each part; NULL if not known */
+	OpExpr	   *distance;		/* distance of one of the scans; NULL if not known */
 	int			column;			/* of the distance in the rows of all */
 
 	/* if rows are divided among the parts by cells */
@@ -77,10 +77,10 @@ extern void PipeannFindCells(PipeannOneMessage *parts, const Append *append,
 /* one_message_waves.c: in which order parts are asked. */
 typedef struct PipeannWaves PipeannWaves;
 
-/* Whether parts may not all be asked for this many rows; -1: not known. */
+/* Whether some parts may be left out for this many rows, -1 if not known. */
 extern bool PipeannWavesChoose(int64 limit);
 
-/* NULL if there is nothing to choose by. In turn: one part in each wave. */
+/* NULL if there is nothing to choose by. in_turn: one part in each wave. */
 extern PipeannWaves *PipeannWavesBegin(const PipeannOneMessage *parts,
 									   CustomScanState *node, bool in_turn);
 
@@ -89,8 +89,8 @@ extern void PipeannWavesStart(PipeannWaves *waves, int64 limit);
 extern void PipeannWavesRow(PipeannWaves *waves, TupleTableSlot *row);
 
 /*
- * The parts to be asked next, NULL if no more are, and what their rows need not be
- * farther than, if that is known.
+ * The parts to ask next, NULL if there are none; and the distance beyond which their rows
+ * are not wanted, if that is known.
  */
 extern Bitmapset *PipeannWavesNext(PipeannWaves *waves);
 extern bool PipeannWavesBound(const PipeannWaves *waves, double *bound);

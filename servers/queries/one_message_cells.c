@@ -3,8 +3,8 @@
  *		Whether the rows of a table are divided among its partitions by cells.
  *
  * They are if the table is partitioned by LIST (pipeann_cell(name, column)), by the
- * column and with cells for the operator that a query is ordered by. Which cells a
- * partition has, stands in its bounds; they are read when the query is run.
+ * column and for the operator by which a query is ordered. Which cells a partition
+ * has is in its bounds, which are read when the query is run.
  */
 #include "postgres.h"
 
@@ -26,7 +26,7 @@ typedef struct Search
 	Oid			found;
 } Search;
 
-/* The relation of ours that a plan reads. */
+/* Find the relation of ours that a plan reads. */
 static bool
 FindRelation(Plan **place, void *arg)
 {
@@ -64,7 +64,10 @@ RelationOf(Plan *part, List *rtable)
 	return search.found;
 }
 
-/* The cells by which a table is partitioned, if they are of such a column. */
+/*
+ * The name of the cells by which a table is partitioned, if they are those of this
+ * column; or NULL.
+ */
 static const char *
 CellsOf(Relation table, const char *column)
 {

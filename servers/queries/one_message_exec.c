@@ -1,21 +1,21 @@
 /*
  * one_message_exec.c
- *		How other servers are asked with one message each.
+ *		Asking other servers with one message each.
  *
- * All messages are sent before the first answer is waited for. While servers work
- * partitions of this one are read. The nodes that scan other servers are as the
- * executor makes them to explain them, when their wrapper does nothing: their rows
- * come from here, so that conditions and columns are theirs.
+ * All messages are sent before the first answer is waited for. While servers work,
+ * partitions on this one are read. The nodes that scan other servers are initialised
+ * as for EXPLAIN, so that their wrapper does nothing: rows come from here,
+ * conditions and columns are theirs.
  *
- * A server's answer is of a moment of its own, in a transaction of its own. That is
- * what a statement sees that stands alone: nothing of its transaction can have
- * changed rows there, and nothing else of it has to see the same rows. In all other
- * cases postgres_fdw asks: the Append is run as it was planned, or, if not all parts
+ * A server's answer is from a transaction of its own. Only a statement that stands
+ * alone would see the same from postgres_fdw: nothing of its transaction can have
+ * changed rows there, and nothing else in it has to see the same rows. In all other
+ * cases postgres_fdw asks: the Append is run as it was planned; or, if not all parts
  * are wanted as rows are divided by cells, its scans are run one after the other.
  *
- * postgres_fdw begins scans when the executor begins the statement. One that takes its
- * turn is begun later: somebody else may be who fetches from a cursor by then, and in a
- * subtransaction, with which the cursor at the server would go.
+ * postgres_fdw begins scans when the executor begins the statement. One that takes a
+ * turn begins later: by then another user may fetch from a cursor, or do so in a
+ * subtransaction, at whose end the server's cursor would be closed.
  */
 #include "postgres.h"
 
@@ -35,25 +35,25 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* So few rows are read as one; the sort above has room for as many. */
+/* Up to this many rows are read as one result; the sort above has room for them. */
 #define MOST_AT_ONCE	1000
 
 /* A partition. */
 typedef struct Part
 {
 	PlanState  *scan;
-	PipeannRemoteQuery *query;	/* NULL if it is of this server, or takes turns */
-	bool		takes_turns;	/* its wrapper asks */
+	PipeannRemoteQuery *query;	/* NULL if it is on this server, or takes turns */
+	bool		takes_turns;	/* its server is asked by its wrapper, in a wave of its own */
 	TupleDesc	columns;
-	List	   *retrieved;		/* their numbers, in the order of the answer */
-	FmgrInfo   *input;			/* functions that read them */
+	List	   *retrieved;		/* column numbers, in the order of the answer */
+	FmgrInfo   *input;			/* input functions of these columns */
 	Oid		   *element;
-	List	   *values;			/* that are sent along */
-	FmgrInfo   *output;			/* functions that write these */
+	List	   *values;			/* parameters that are sent */
+	FmgrInfo   *output;			/* output functions of these */
 	PipeannMessage message;
 	bool		asked;
 	bool		done;
-	bool		anew;			/* it has to be scanned again, when it is asked */
+	bool		rescan;			/* when it is asked it has to be scanned again */
 } Part;
 
 typedef struct OneMessageState
@@ -67,15 +67,15 @@ typedef struct OneMessageState
 	PipeannWaves *waves;		/* NULL if all are asked at once */
 	bool		in_turn;		/* servers are asked by their wrapper */
 	int			eflags;
-	Oid			user;			/* who has begun the statement */
+	Oid			user;			/* the user who began the statement */
 	int			security;
 	bool		begun;
 	MemoryContext sending;		/* values that are sent */
 } OneMessageState;
 
 /*
- * Whether a function or a command runs the statement: it says so in errors. What
- * has values for parameters from the client says these.
+ * Whether a function or a command runs the statement, which error context callbacks show.
+ * A callback for the client's own parameters does not count.
  */
 static bool
 IsRunByAnother(void)
@@ -85,7 +85,7 @@ IsRunByAnother(void)
 		 error_context_stack->previous != NULL);
 }
 
-/* Whether nothing else belongs to the transaction. */
+/* Whether the statement is all of its transaction. */
 static bool
 StandsAlone(void)
 {
@@ -109,7 +109,7 @@ UserOf(const ForeignScan *scan, EState *estate)
 }
 
 /*
- * How a value is sent: vectors by their bytes, which do not depend on the server, other
+ * Prepare to send a value: vectors as bytes, which do not depend on the server, other
  * values as text.
  */
 static void
@@ -133,9 +133,9 @@ PrepareValues(Part *part, const ForeignScan *scan, Oid vector)
 	int			n = list_length(scan->fdw_exprs);
 	ListCell   *cell;
 
-	/* a text without values has the vector in it */
+	/* a text without values has the vector in it, so it will not be sent again */
 	message->comes_again = n > 0;
-	/* there may be one more, a distance */
+	/* there may be one more: the largest distance */
 	message->values = palloc0((n + 1) * sizeof(char *));
 	message->lengths = palloc0((n + 1) * sizeof(int));
 	message->formats = palloc0((n + 1) * sizeof(int));
@@ -146,7 +146,7 @@ PrepareValues(Part *part, const ForeignScan *scan, Oid vector)
 					 vector);
 }
 
-/* How text becomes columns. */
+/* Prepare to read the columns of the answer. */
 static void
 PrepareColumns(Part *part, const ForeignScan *scan)
 {
@@ -167,7 +167,7 @@ PrepareColumns(Part *part, const ForeignScan *scan)
 	}
 }
 
-/* The text of values depends on settings. */
+/* Set what the text of values depends on. */
 static int
 SetForText(void)
 {
@@ -276,7 +276,7 @@ Send(OneMessageState *state, int number, const double *bound)
 	PipeannRemoteSend(part->query, message);
 }
 
-/* Let its wrapper ask a part, which it may have done before. */
+/* Have a part's wrapper ask its server, perhaps not for the first time. */
 static void
 TakeTurn(OneMessageState *state, Part *part, const double *bound)
 {
@@ -302,8 +302,8 @@ TakeTurn(OneMessageState *state, Part *part, const double *bound)
 }
 
 /*
- * A part has no more rows: it needs no cursor any longer, nor has one that might be of
- * a subtransaction. A scan whose parameters have changed closes its cursor.
+ * A part has no more rows: close its cursor, which might belong to a subtransaction. A
+ * rescan with changed parameters does that.
  */
 static void
 EndTurn(const OneMessageState *state, Part *part)
@@ -313,8 +313,8 @@ EndTurn(const OneMessageState *state, Part *part)
 }
 
 /*
- * Ask a part of this server. If it is scanned again that begins now, as a scan heeds
- * what it was told until then.
+ * Ask a part on this server. A rescan begins now, as a scan obeys only what it was told
+ * before.
  */
 static void
 AskHere(Part *part, const double *bound, bool waves)
@@ -322,17 +322,17 @@ AskHere(Part *part, const double *bound, bool waves)
 	if (waves)
 		pipeann_core->bound_scans(part->scan, bound == NULL ?
 								  get_float8_infinity() : *bound);
-	if (part->anew && part->scan->chgParam == NULL)
+	if (part->rescan && part->scan->chgParam == NULL)
 	{
 		MemoryContext former = MemoryContextSwitchTo(part->scan->state->es_query_cxt);
 
 		ExecReScan(part->scan);
 		MemoryContextSwitchTo(former);
 	}
-	part->anew = false;
+	part->rescan = false;
 }
 
-/* Begin to ask parts; false if no more are to be asked. */
+/* Ask the next parts; false if there are none. */
 static bool
 AskNext(OneMessageState *state)
 {
@@ -376,7 +376,7 @@ Begin(OneMessageState *state)
 	MemoryContextSwitchTo(former);
 }
 
-/* Which column could not be read. */
+/* For errors: the column that could not be read. */
 typedef struct Reading
 {
 	const Part *part;
@@ -444,7 +444,7 @@ NextForeign(ScanState *scan)
 	return slot;
 }
 
-/* Conditions that the server was sent hold. */
+/* Conditions were checked by the server. */
 static bool
 Recheck(ScanState *scan, TupleTableSlot *slot)
 {
@@ -468,7 +468,7 @@ BeginForeign(Part *part, const ForeignScan *scan, Oid vector)
 	ExecSetExecProcNode(&node->ss.ps, ExecForeign);
 }
 
-/* Connections for all servers; false if one has to be postgres_fdw's. */
+/* Get connections to all servers; false if postgres_fdw has to make one of them. */
 static bool
 BeginQueries(OneMessageState *state, EState *estate)
 {
@@ -530,8 +530,8 @@ IsKnown(const OneMessageState *state, const Expr *expr)
 }
 
 /*
- * Whether it is already known that all parts will be asked: as planned they are at the
- * same time.
+ * Whether it is already known that all parts will be asked. Then the Append asks them at
+ * the same time.
  */
 static bool
 WantsAll(OneMessageState *state)
@@ -547,8 +547,8 @@ WantsAll(OneMessageState *state)
 }
 
 /*
- * Whether parts can take turns, if their wrapper asks. What is of one moment here has to
- * be so of all servers: they are asked at once.
+ * Whether parts can take turns, if their wrapper asks. With one snapshot for the
+ * transaction they cannot: all servers are asked at the same time.
  */
 static bool
 CanTakeTurns(OneMessageState *state)
@@ -587,7 +587,7 @@ BeginOneMessage(CustomScanState *node, EState *estate, int eflags)
 	node->ss.ps.resultopsfixed = false;
 }
 
-/* Partitions of this server first: meanwhile others work. */
+/* The next part to read. Partitions on this server come first: meanwhile other servers work. */
 static Part *
 NextPart(OneMessageState *state)
 {
@@ -673,11 +673,11 @@ ReScanPart(const OneMessageState *state, Part *part)
 		return;
 	if (state->node.ss.ps.chgParam != NULL)
 		UpdateChangedParamSet(part->scan, state->node.ss.ps.chgParam);
-	/* nor is the largest distance what it was */
+	/* the largest distance will have changed */
 	if (part->takes_turns)
 		part->scan->chgParam = bms_add_member(part->scan->chgParam, state->plan.bound);
-	part->anew = part->query == NULL;
-	if (part->anew)
+	part->rescan = part->query == NULL;
+	if (part->rescan)
 		return;
 	/* its wrapper does not know of it */
 	PipeannRemoteReset(part->query);

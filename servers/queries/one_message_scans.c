@@ -2,8 +2,8 @@
  * one_message_scans.c
  *		What the node that asks servers in one message sends.
  *
- * It has scans of its own in the place of postgres_fdw's. These get the vector of
- * each row, to compute the distance by; the node's get the distance if nobody reads
+ * It has scans of its own in place of postgres_fdw's. These get the vector of each
+ * row, to compute the distance; the node's get the distance itself if nothing reads
  * the vector.
  */
 #include "postgres.h"
@@ -16,7 +16,7 @@
 #include "queries/one_message.h"
 #include "queries/queries.h"
 
-/* The distance that a part is ordered by, if nothing else is computed of its rows. */
+/* The distance by which a part is ordered, if nothing else is computed from its rows. */
 static Expr *
 DistanceOf(const ForeignScan *scan)
 {
@@ -37,7 +37,7 @@ DistanceOf(const ForeignScan *scan)
 	return distance;
 }
 
-/* What a scan hands up, as columns of what the server sends. */
+/* A scan's target list, in terms of the columns that the server sends. */
 static List *
 ColumnsSent(const ForeignScan *scan, List **sent)
 {
@@ -61,7 +61,7 @@ ColumnsSent(const ForeignScan *scan, List **sent)
 	return targets;
 }
 
-/* The names of these, as the server has them; NIL if one has none. */
+/* The names of these columns at the server; NIL if one has none. */
 static List *
 NamesSent(const ForeignScan *scan, const PipeannSentText *text,
 		  const List *sent)
@@ -121,7 +121,7 @@ AskForDistance(ForeignScan *scan, Expr *distance, PipeannSentText *text)
 	return copy;
 }
 
-/* The limit that is sent, as an expression; NULL if it is none that is known here. */
+/* The limit that is sent, as an expression; NULL if its value is not known. */
 static Expr *
 LimitOf(const ForeignScan *scan, const PipeannSentText *text)
 {
@@ -130,7 +130,7 @@ LimitOf(const ForeignScan *scan, const PipeannSentText *text)
 	size_t		length = strspn(digits, "0123456789");
 	int64		n;
 
-	/* beyond, it is the type */
+	/* behind the number is its type */
 	if (length == 0 || length > 18 || strncmp(digits + length, "::", 2) != 0)
 		return NULL;
 	n = strtoi64(digits, NULL, 10);
@@ -141,7 +141,7 @@ LimitOf(const ForeignScan *scan, const PipeannSentText *text)
 		list_nth(scan->fdw_exprs, n - 1) : NULL;
 }
 
-/* The scan as its wrapper runs it by itself, with a largest distance. */
+/* A scan that its wrapper runs, with a largest distance. */
 static ForeignScan *
 InTurn(const ForeignScan *scan, const PipeannSentText *text, int param)
 {
@@ -162,7 +162,7 @@ InTurn(const ForeignScan *scan, const PipeannSentText *text, int param)
 	return copy;
 }
 
-/* What is sent to a part, if that looks as it should. */
+/* Set what is sent to a part, if that has the expected form. */
 static ForeignScan *
 Describe(PipeannOneMessage *parts, ForeignScan *scan)
 {

@@ -1,15 +1,15 @@
 /*
  * one_message_waves.c
- *		Which servers are asked, and when, where rows are divided among them by cells.
+ *		Which servers are asked, and when, if rows are divided among them by cells.
  *
- * First the server is asked that is likely to have the most of the nearest rows; then,
- * as it is known how far the last of the wanted rows is at the most, at once all
- * others of those that together are likely to have pipeann_servers.shard_coverage of them.
- * While rows are missing all are asked.
+ * First the server is asked that is likely to have the most of the nearest rows.
+ * Then a bound on the distance of the last wanted row is known, and all others that
+ * together are likely to have pipeann_servers.shard_coverage of the wanted rows are
+ * asked at the same time. As long as rows are missing, all are asked.
  *
- * How many of the wanted rows a cell has is guessed by its distance: the further away
- * they are themselves the more cells may have some. So conditions that few rows meet,
- * and limits, count by what has been found.
+ * The number of wanted rows that a cell has is estimated by its distance: the
+ * farther away the rows are, the more cells may have some. So conditions that few
+ * rows meet, and limits, count by what has been found.
  */
 #include "postgres.h"
 
@@ -27,17 +27,17 @@
 #include "utils/float.h"
 #include "utils/rel.h"
 
-/* Of more rows all parts are asked at once. */
+/* For more rows all parts are asked at once. */
 #define MOST_ROWS	1000
 
 /*
- * The rows of a cell count less by this for each squared distance of the last row that
- * its centroid is farther than the nearest one; before that row is known, of the
- * nearest centroid.
+ * A cell's rows count exp(-DECAY * excess / last): excess is how much farther (squared)
+ * its centroid is than the nearest one, last the distance of the last wanted row; before
+ * that is known, that of the nearest centroid with DECAY_BEFORE.
  */
 #define DECAY		16.0
 #define DECAY_BEFORE 8.0
-/* Most cells are so far that they count for nothing (e to the power of minus this). */
+/* Most cells are so far that they count for nothing: exp() of minus this. */
 #define NEGLIGIBLE	20.0
 
 struct PipeannWaves
@@ -48,11 +48,11 @@ struct PipeannWaves
 	ExprContext *context;
 	int			nparts;
 	int			ncells;
-	int		   *part_of;		/* each cell; -1 if it is no part's */
+	int		   *part_of;		/* [cells] each cell's part, or -1 */
 	PipeannNearCell *cells;
-	float		nearest;		/* least distance of these */
-	double	   *share;			/* of each part */
-	Bitmapset  *unknown;		/* parts of which it is not known what is in them */
+	float		nearest;		/* distance of the nearest cell */
+	double	   *share;			/* [parts] of the wanted rows */
+	Bitmapset  *unknown;		/* parts whose cells are not known */
 
 	/* this search */
 	Datum		query;
@@ -75,7 +75,7 @@ FartherFirst(Datum a, Datum b, void *arg)
 	return left < right ? -1 : left > right;
 }
 
-/* Which part each cell is in. */
+/* Set each cell's part. */
 static void
 ReadBounds(PipeannWaves *waves)
 {
@@ -152,7 +152,7 @@ LookForNear(PipeannWaves *waves)
 	waves->all |= is_null;
 	if (waves->all)
 		return;
-	/* others since the node began: it knows nothing of these */
+	/* the cells are others since the node began */
 	if (!PipeannCellsNear(waves->parts->cells,
 								  exprType((Node *) PipeannQueryVector(waves->parts->distance)),
 								  waves->query, waves->ncells, waves->cells))
@@ -177,7 +177,7 @@ PipeannWavesStart(PipeannWaves *waves, int64 limit)
 	LookForNear(waves);
 }
 
-/* A distance that is null or no number comes after all others. */
+/* Note a row. A distance that is NULL or NaN comes after all others. */
 void
 PipeannWavesRow(PipeannWaves *waves, TupleTableSlot *row)
 {
@@ -205,7 +205,7 @@ PipeannWavesBound(const PipeannWaves *waves, double *bound)
 	return !isinf(*bound);
 }
 
-/* What share of the wanted rows each part is likely to have. */
+/* Set the share of the wanted rows that each part is likely to have. */
 static void
 Weigh(PipeannWaves *waves, double decay)
 {
@@ -227,7 +227,7 @@ Weigh(PipeannWaves *waves, double decay)
 		waves->share[i] /= sum;
 }
 
-/* The part not asked that is likely to have the most. */
+/* The part not yet asked that is likely to have the most rows. */
 static int
 BestPart(const PipeannWaves *waves, const Bitmapset *left_out)
 {
@@ -240,7 +240,7 @@ BestPart(const PipeannWaves *waves, const Bitmapset *left_out)
 	return best;
 }
 
-/* At a centroid itself its cell alone counts. */
+/* The part to ask first. At a centroid itself only its cell counts. */
 static Bitmapset *
 FirstPart(PipeannWaves *waves)
 {
@@ -249,7 +249,7 @@ FirstPart(PipeannWaves *waves)
 	return bms_make_singleton(BestPart(waves, NULL));
 }
 
-/* Those that belong to the parts which have enough, by what is known now. */
+/* The other parts that are needed for the coverage, by what is known now. */
 static Bitmapset *
 OtherParts(PipeannWaves *waves, double bound)
 {

@@ -2,9 +2,8 @@
  * partitions.c
  *		The partitions that a query for the nearest rows has to look at.
  *
- * PostgreSQL's own pruning finds them. It wants the relation as the planner has
- * it, so there is a planner's state that has nothing but this relation in it, as
- * CLUSTER makes one.
+ * PostgreSQL's own pruning finds them. It wants a relation of the planner's, so a
+ * planner's state is made that has only this relation, as CLUSTER does.
  */
 #include "postgres.h"
 
@@ -26,7 +25,7 @@
 #include "utils/partcache.h"
 #include "utils/rel.h"
 
-/* A tree of partitions that is being gone through. */
+/* A tree of partitions that is being searched. */
 typedef struct Tree
 {
 	PipeannPartitions *found;
@@ -75,7 +74,7 @@ EntryOf(Relation table, LOCKMODE lock)
 	return entry;
 }
 
-/* The numbers of a table's own partitions that conditions on it leave. */
+/* The indexes of a table's own partitions that conditions leave. */
 static Bitmapset *
 Prune(const Tree *tree, Relation table, const List *conditions)
 {
@@ -97,7 +96,7 @@ Prune(const Tree *tree, Relation table, const List *conditions)
 	return prune_append_rel_partitions(relation);
 }
 
-/* Go down to the leaves. A partition that was dropped meanwhile has no rows. */
+/* Add the leaves below a table. A partition that was dropped meanwhile has no rows. */
 static void
 AddBelow(Tree *tree, Relation table, List *conditions)
 {

@@ -1,10 +1,10 @@
 /*
  * parts.c
- *		Servers that have the same index and a part of it in memory go on with a search
- *		(pipeann_servers.part_servers).
+ *		Asking servers that have the same index, and a part of it in memory, to go on
+ *		with a search (pipeann_servers.part_servers).
  *
- * A search needs none of them. So it is no error if one is not there, or too old: it is
- * left alone for a while.
+ * A search needs none of them. So it is no error if one cannot be reached or is too
+ * old: it is not asked for a while.
  */
 #include "postgres.h"
 
@@ -21,14 +21,17 @@
 #include "varatt.h"
 #endif
 
-/* How long one that gave no answer is left alone, and one that could not help. */
+/* How long a server is not asked after it gave no answer, or could not help. */
 #define LOST_MS 10000
 #define NO_HELP_MS 1000
 
 /* The most servers that are asked, as many as an index may have parts. */
 #define MOST_PARTS 100
 
-/* Whom this session has asked for a part, and until when it does not again. */
+/*
+ * A server that this session has asked for a part, and the time until which it does not
+ * ask again.
+ */
 typedef struct PartServer
 {
 	Oid			server;
@@ -43,7 +46,7 @@ LeaveAlone(uint32 part, int ms)
 	asked_for[part].until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
 }
 
-/* Whether a server may be asked for a part; then it is. */
+/* Whether a server may be asked for a part now; notes that it is. */
 static bool
 MayAsk(Oid server, uint32 part)
 {
@@ -54,7 +57,7 @@ MayAsk(Oid server, uint32 part)
 	return true;
 }
 
-/* The n-th server that is named, if the user may use it; or NULL. */
+/* The n-th server of the setting, if the user may use it; or NULL. */
 static const ForeignServer *
 ServerOf(uint32 n)
 {
@@ -72,7 +75,7 @@ ServerOf(uint32 n)
 	return PipeannHasUsage(server->serverid) ? server : NULL;
 }
 
-/* The extension's functions are where the access method's is. */
+/* The query for a step. The extension's functions are in the schema of the access method's. */
 static char *
 StepQuery(Relation index)
 {
@@ -98,7 +101,7 @@ PipeannAskPart(Relation index, uint32 part, const bytea *message, TimestampTz *u
 
 	if (server == NULL || !MayAsk(server->serverid, part))
 		return NULL;
-	/* all that the calls of one search wait for ends together */
+	/* one time limit for all calls of a search */
 	if (*until == 0)
 		*until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), pipeann_part_timeout);
 	if (GetCurrentTimestamp() >= *until)

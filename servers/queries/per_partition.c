@@ -2,26 +2,25 @@
  * per_partition.c
  *		Queries for the nearest rows of partitions on other servers.
  *
- * As they come, they are planned as scans of all partitions that a sort or a
- * merge above takes rows from: postgres_fdw is not told that few rows are wanted,
- * and asks one server after the other, or for whole tables. So before planning
- * such a query becomes
+ * As written they are planned as scans of all partitions below a sort or a merge:
+ * postgres_fdw does not know that few rows are wanted, and asks one server after
+ * the other, or for whole tables. So before planning such a query becomes
  *
  *		SELECT ... FROM (
  *			SELECT distance, columns FROM partition WHERE ...
  *				ORDER BY distance LIMIT ...
  *			UNION ALL ...) ORDER BY distance + 0 LIMIT ...
  *
- * whose parts each have a limit of their own, which is sent to the servers. As
- * the order of the whole is that of another expression, nobody can make it by
- * merging, one row at a time: rows are taken as they come, and sorted.
+ * whose parts each have a limit of their own, which is sent to the servers. As the
+ * order of the whole is by another expression, it cannot be made by merging, one
+ * row at a time: rows are taken in the order in which they arrive, and sorted.
  *
- * The table itself stays among the query's relations: it is what permissions are
- * checked of, what is locked, and what makes a cached plan outdated. So do tables
- * between it and its partitions.
+ * The table itself stays among the query's relations, so that its permissions are
+ * checked, and it is locked and invalidates cached plans. So do tables between it
+ * and its partitions.
  *
- * A query that gives the vector is asked once, before all parts: asked by each of
- * them it might give each another one (without an order any row is a right answer).
+ * A sub-query for the vector is evaluated once, before all parts: it might give
+ * each of them another vector (without an order any row is a right answer).
  */
 #include "postgres.h"
 
@@ -46,8 +45,8 @@ typedef struct Rewriting
 	const PipeannPartitions *partitions;
 	int			number;			/* of the query in the statement */
 	Node	   *limit;			/* for each partition */
-	List	   *columns;		/* of the table, which partitions hand up */
-	List	   *queries;		/* CommonTableExpr: what is asked once for all */
+	List	   *columns;		/* columns of the table that partitions return */
+	List	   *queries;		/* CommonTableExpr: sub-queries that are evaluated once */
 } Rewriting;
 
 /* Expressions of a part, this many levels below the whole query. */
@@ -57,7 +56,7 @@ typedef struct Below
 	int			levels;
 } Below;
 
-/* What walks through all queries of a statement. */
+/* A walk through all queries of a statement. */
 typedef struct Walk
 {
 	ParamListInfo params;
@@ -65,8 +64,8 @@ typedef struct Walk
 } Walk;
 
 /*
- * The rows that are wanted of each partition, NULL if that is all of them. How
- * many are left out has to be known, lest the sum does not fit.
+ * The rows wanted of each partition, NULL for all of them. OFFSET has to be known, as the
+ * sum with the limit must not overflow.
  */
 static Node *
 PartLimit(const Query *query, ParamListInfo params)
@@ -89,7 +88,7 @@ PartLimit(const Query *query, ParamListInfo params)
 							  Int64GetDatum(sum), false, FLOAT8PASSBYVAL);
 }
 
-/* The number of a column that partitions hand up. */
+/* The number of a column among those that partitions return. */
 static AttrNumber
 NumberOf(Rewriting *r, Node *column)
 {
@@ -107,10 +106,9 @@ NumberOf(Rewriting *r, Node *column)
 }
 
 /*
- * An expression over the table becomes one over what partitions hand up. They
- * hand up columns in the order in which the whole query names them first, so that
- * no node is needed that puts them in order: it would keep servers from being
- * asked at the same time.
+ * Turn an expression over the table into one over the columns that partitions return.
+ * These are in the order in which the whole query names them first, so that no node is
+ * needed to reorder them: it would keep servers from being asked at the same time.
  */
 static Node *
 OverParts(Node *node, void *arg)
@@ -143,8 +141,8 @@ ColumnNames(Relation relation)
 }
 
 /*
- * One of the table's relations. As of partitions that the planner finds, no
- * permissions on it are asked for, and who reads it is the one who reads the table.
+ * A relation of the table's tree. As for partitions that the planner finds, its
+ * permissions are not checked, and it is read as the user who reads the table.
  */
 static RangeTblEntry *
 MakeRelation(const Rewriting *r, Query *query, Relation member)
@@ -233,7 +231,7 @@ ColumnsOf(const Query *query)
 	return columns;
 }
 
-/* A query that asks another one for all that it has if a condition holds. */
+/* A query that returns all rows of another one if a condition holds. */
 static Query *
 Behind(List *pruning, Query *part)
 {
@@ -244,7 +242,7 @@ Behind(List *pruning, Query *part)
 	return query;
 }
 
-/* A query that is asked for one value becomes one of the whole, if it is none yet. */
+/* Turn a sub-query for one value into a CTE of the whole, unless it is one already. */
 static const CommonTableExpr *
 AskedOnce(Rewriting *r, const SubLink *link)
 {
@@ -276,7 +274,7 @@ AskedOnce(Rewriting *r, const SubLink *link)
 	return asked;
 }
 
-/* What it has given, as a query of its own. */
+/* A query for the value of that CTE. */
 static Query *
 AskAgain(const CommonTableExpr *asked, int levels)
 {
@@ -404,7 +402,7 @@ AllParts(Rewriting *r)
 	return query;
 }
 
-/* The distance and nothing: another expression in the same order. */
+/* The distance plus 0: another expression with the same order. */
 static Node *
 PlusNothing(Node *distance)
 {
@@ -416,7 +414,7 @@ PlusNothing(Node *distance)
 								 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
 }
 
-/* The targets over the parts, which are in the order of another expression. */
+/* The target list over the parts, ordered by distance + 0. */
 static List *
 TargetsOver(Rewriting *r)
 {
@@ -438,7 +436,7 @@ TargetsOver(Rewriting *r)
 	return lappend(targets, old);
 }
 
-/* The table gives its place to the parts, and stays among the relations. */
+/* Put the parts in the table's place, which stays among the relations. */
 static void
 Rewrite(Rewriting *r)
 {

@@ -1,11 +1,11 @@
 /*
  * pruning.c
- *		Pruning of partitions by values that are known when a query is run.
+ *		Pruning partitions by values that are known when a query is run.
  *
- * Where a condition says that a column of the partition key has some value, the
- * partition's own constraint with that value in the column's place is true of
- * every row that the query asks for. If it names no other column it can be
- * tested before the partition is asked anything.
+ * If a condition says that a column of the partition key has some value, the
+ * partition's own constraint with that value in the column's place is true for every
+ * row that the query asks for. If it names no other column it can be tested before
+ * the partition is asked.
  */
 #include "postgres.h"
 
@@ -31,7 +31,7 @@ IsKeyColumn(const Node *node, PartitionKey key, int i)
 {
 	const Var  *column = (const Var *) node;
 
-	/* that of an expression is 0, as is that of a whole row */
+	/* the number of an expression is 0, as is that of a whole row */
 	return IsA(node, Var) && column->varno == PIPEANN_NEAREST_TABLE &&
 		key->partattrs[i] > 0 && column->varattno == key->partattrs[i];
 }
@@ -43,7 +43,7 @@ IsValue(Node *node, PartitionKey key, int i)
 		!contain_var_clause(node) && !contain_volatile_functions(node);
 }
 
-/* Equal as the partitions are told apart. */
+/* Whether a condition is the equality by which the key divides partitions. */
 static bool
 IsEquality(const OpExpr *condition, PartitionKey key, int i)
 {
@@ -93,7 +93,7 @@ PutValue(Node *node, void *arg)
 	return expression_tree_mutator(node, PutValue, arg);
 }
 
-/* The constraint with all known values in it, columns those of the member. */
+/* A member's constraint, with the known values put in. */
 static List *
 ConstraintWith(const PipeannPartitions *partitions, Relation member,
 			   const List *conditions)

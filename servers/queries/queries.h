@@ -16,20 +16,17 @@ extern bytea *PipeannAskPart(Relation index, uint32 part, const bytea *message,
 							 TimestampTz *until);
 
 /*
- * per_partition.c: where a query, or one inside it, asks for the nearest rows of a
- * table with partitions on other servers, let it ask each partition for as many as
- * there can be of its own. Before the query is planned. Returns whether there was one.
+ * per_partition.c: if a query, or one inside it, asks for the nearest rows of a table
+ * with partitions on other servers, have it ask each partition for as many of its own
+ * rows. To be called before the query is planned. Returns whether there was such a query.
  */
 extern bool PipeannRewritePerPartition(Query *query, ParamListInfo params);
 
-/* mark.c: mark an entry as made for the query of this number. */
+/* mark.c: mark an entry as made for the query with this number. */
 extern void PipeannMark(RangeTblEntry *entry, int number);
 extern bool PipeannIsMarked(const RangeTblEntry *entry);
 
-/*
- * Whether an Append has the rows of all parts of a query, and nothing else; they
- * are in no order.
- */
+/* Whether an Append has the rows of all parts of a query, in no order, and nothing else. */
 extern bool PipeannIsOfParts(const Append *append, List *rtable);
 
 /* Whether a node only scans the relation of a part, and that a foreign table. */
@@ -40,9 +37,8 @@ extern bool PipeannIsPartOf(const Plan *plan, const Append *append,
 							List *rtable);
 
 /*
- * async.c: after a query that was rewritten for its partitions is planned, let all
- * parts on other servers be asked at the same time where that may be, and no
- * permissions be looked for on any partition.
+ * async.c: after a rewritten query was planned, have all parts on other servers asked at
+ * the same time where possible, and remove permissions on partitions.
  */
 extern void PipeannRunAsync(PlannedStmt *stmt);
 
@@ -53,36 +49,36 @@ extern bool PipeannOnlyReads(const PlannedStmt *stmt);
 extern bool PipeannIsPostgres(Oid server);
 
 /*
- * Whether a node is a part of ours that runs concurrently with others, and whose query could be
- * sent by anybody.
+ * Whether a node is a part of ours that runs concurrently with others, and whose query we
+ * could send ourselves.
  */
 extern bool PipeannIsSendable(const Plan *plan, List *rtable);
 
-/* Where postgres_fdw has these in the private list of a scan. */
+/* Positions in the private list of postgres_fdw's scans. */
 #define PIPEANN_FDW_SQL			0
 #define PIPEANN_FDW_COLUMNS		1
 
 /*
- * foreign_limit.c: while the paths of a query's final relation are made: if it is for
- * the nearest rows of a foreign table, and the server can be sent the limit, leave no
- * path but the one by which it is.
+ * foreign_limit.c: called while the paths of a query's final relation are made. If it is
+ * for the nearest rows of a foreign table, and the limit can be sent to the server,
+ * leaves only the path that sends it.
  */
 extern void PipeannSendLimit(PlannerInfo *root, RelOptInfo *input,
 							 RelOptInfo *final, void *extra);
 
 /*
- * one_message.c: whether it does not matter how often and when functions of a
- * statement are called, and none of them can ask the servers as well.
+ * one_message.c: whether it does not matter how often and when functions of a statement
+ * are called, and none of them may ask servers itself.
  */
 extern bool PipeannIsSteady(Query *query);
 
 /*
- * Where such a statement scans other servers below one Append of ours, and each of
- * them once, put a node of ours in its place.
+ * If such a statement scans other servers only below one Append of ours, and each once,
+ * put a node of ours in its place.
  */
 extern void PipeannAskInOneMessage(PlannedStmt *stmt);
 
-/* one_message_exec.c: how that node is run. Its child is the Append. */
+/* one_message_exec.c: the node's methods. Its child is the Append. */
 extern const CustomScanMethods PipeannOneMessageMethods;
 
 #endif							/* PIPEANN_SERVERS_QUERIES_H */

@@ -1,10 +1,10 @@
 /*
  * sent_text.c
- *		What postgres_fdw sends to ask for the nearest rows, taken apart.
+ *		Parsing what postgres_fdw sends to ask for the nearest rows.
  *
- * It writes queries in one form, with keywords in capitals, names quoted that are no
- * plain names, and each condition in parentheses. Words within quotes or parentheses
- * are somebody's values and names.
+ * It writes queries in one form: keywords in capitals, names quoted unless they are
+ * plain, each condition in parentheses. Words within quotes or parentheses are
+ * values and names.
  */
 #include "postgres.h"
 
@@ -18,7 +18,7 @@
 #define NEAREST		" ASC NULLS LAST"
 #define LIMIT		" LIMIT "
 
-/* The first place of a word outside of quotes and parentheses, or NULL. */
+/* The first occurrence of a word outside of quotes and parentheses, or NULL. */
 static const char *
 Find(const char *at, const char *word)
 {
@@ -45,7 +45,7 @@ Find(const char *at, const char *word)
 	return NULL;
 }
 
-/* What stands before a word; moves on behind it. NULL if it does not come. */
+/* The text before a word, or NULL if the word does not occur; moves *at behind it. */
 static const char *
 Before(const char **at, const char *word)
 {

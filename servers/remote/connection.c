@@ -4,8 +4,8 @@
  *
  * There is one for each user mapping, besides that of postgres_fdw. It is closed
  * when the options of the server or the mapping change, and after any error. A
- * server that runs a query for a connection that was closed gives it up by itself,
- * so that nobody has to wait for it to take a cancel request.
+ * server whose connection is closed gives up its query by itself, so nobody waits
+ * for a cancel request to be taken.
  */
 #include "postgres.h"
 
@@ -28,14 +28,14 @@
 	"SET search_path = pg_catalog; SET timezone = 'GMT'; SET datestyle = ISO; " \
 	"SET intervalstyle = postgres; SET extra_float_digits = 3"
 
-/* Not every server has it. */
+/* Older servers do not have this setting. */
 #define CHECK_SETTING "SET client_connection_check_interval = '1s'"
 
 static HTAB *connections;
 
 /* ---------- waiting for other servers, so that a query can be cancelled ---------- */
 
-/* An end to all waiting, or 0. */
+/* The time from which on waiting is an error, or 0. */
 static TimestampTz no_longer;
 
 void
@@ -44,7 +44,7 @@ PipeannWaitNoLonger(TimestampTz until)
 	no_longer = until;
 }
 
-/* Returns when the link is ready, or may be; `until` is 0 for no end. */
+/* Wait until the link may be ready, at most until `until`, which is 0 for no end. */
 static void
 WaitForLink(PGconn *link, int events, TimestampTz until)
 {
@@ -71,7 +71,7 @@ WaitForLink(PGconn *link, int events, TimestampTz until)
 PGresult *
 PipeannNextResult(PGconn *link)
 {
-	/* an answer may have come while others were waited for; a lost link says so */
+	/* an answer may have arrived while others were waited for; a lost link is noticed here */
 	while (PQisBusy(link) && PQconsumeInput(link) && PQisBusy(link))
 	{
 		int			left = PQflush(link);
@@ -98,7 +98,7 @@ PipeannCloseConnection(KeptConnection *kept)
 	kept->prepared = NIL;
 }
 
-/* A hash of 0 stands for everything. */
+/* A hash of 0 means that anything may have changed. */
 static void
 Outdate(Datum arg, int cache, uint32 hash)
 {
@@ -147,7 +147,7 @@ Find(Oid mapping)
 	return kept;
 }
 
-/* The library's own way of connecting would not let a query be cancelled. */
+/* Connect step by step: while PQconnectdb() waits a query cannot be cancelled. */
 static void
 WaitUntilConnected(PGconn *link, int timeout)
 {
@@ -166,7 +166,7 @@ WaitUntilConnected(PGconn *link, int timeout)
 	}
 }
 
-/* Whether all went well. */
+/* Execute commands; false if one failed. */
 static bool
 Set(PGconn *link, const char *commands)
 {
@@ -226,7 +226,7 @@ Open(KeptConnection *kept, const ForeignServer *server,
 	(void) PQsetnonblocking(kept->link, 1);
 }
 
-/* False if postgres_fdw has to connect. */
+/* Open a connection; false if only postgres_fdw may have one. */
 static bool
 TryOpen(KeptConnection *kept, const UserMapping *user)
 {
@@ -255,7 +255,7 @@ TryOpen(KeptConnection *kept, const UserMapping *user)
 	return false;
 }
 
-/* A kept one may have been closed by the other side: that is seen when it is used. */
+/* A kept connection may have been closed by the server, which shows when it is used. */
 KeptConnection *
 PipeannTakeConnection(const UserMapping *user, bool later, bool *is_new)
 {
@@ -274,7 +274,7 @@ PipeannTakeConnection(const UserMapping *user, bool later, bool *is_new)
 	return kept;
 }
 
-/* Whether it is in use, so that nobody else can have it. */
+/* Whether a query has the connection of a user mapping. */
 bool
 PipeannIsTaken(const UserMapping *user)
 {

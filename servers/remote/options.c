@@ -1,9 +1,9 @@
 /*
  * options.c
- *		With which options a server is connected to, and who may.
+ *		The options with which a server is connected to, and which users may connect.
  *
- * The rules are postgres_fdw's. Where an option stands that is not known here, or
- * that asks for more than a connection, its connection has to be used.
+ * The rules are postgres_fdw's. If an option is not known here, or asks for more
+ * than a connection, postgres_fdw's connection has to be used.
  */
 #include "postgres.h"
 
@@ -13,7 +13,7 @@
 #include "remote/connection.h"
 #include "utils/guc.h"
 
-/* Options of postgres_fdw that make no difference to a connection of ours. */
+/* Options of postgres_fdw that do not concern our connections. */
 static const char *const passed_over[] = {
 	"analyze_sampling", "async_capable", "batch_size", "extensions",
 	"fdw_startup_cost", "fdw_tuple_cost", "fetch_size", "parallel_abort",
@@ -30,7 +30,10 @@ IsPassedOver(const char *name)
 	return false;
 }
 
-/* Those that postgres_fdw sets, and credentials handed on, are not for us. */
+/*
+ * Whether an option is libpq's, and neither one that postgres_fdw sets nor for delegated
+ * credentials.
+ */
 static bool
 IsOfLibrary(const PQconninfoOption *known, const char *name)
 {
@@ -97,7 +100,7 @@ HasPassword(const ConnectOptions *options)
 	return false;
 }
 
-/* A user may not connect as the server's own, who may need no password. */
+/* Without a password a user would connect as the server's operating system user. */
 bool
 PipeannMayUse(const UserMapping *user, bool used_password)
 {

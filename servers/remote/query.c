@@ -2,10 +2,10 @@
  * query.c
  *		A query that another server answers.
  *
- * It is one message; a text that has parameters is prepared before it is sent the
- * first time, as it will come again. Where many rows may come they are read one by
- * one, so that memory does not grow with them. A query that did not come to its end
- * leaves no connection behind.
+ * It is one message; a text with parameters is prepared before it is first sent, as
+ * it will be sent again. If many rows may come they are read one by one, so that
+ * memory does not grow with them. A query that did not end leaves no connection
+ * behind.
  */
 #include "postgres.h"
 
@@ -27,16 +27,16 @@ struct PipeannRemoteQuery
 	KeptConnection *kept;		/* NULL if it was ended */
 	const PipeannMessage *sent;
 	PGresult   *rows;
-	int			current;		/* row of these */
-	bool		is_new;			/* the connection; a kept one may be lost */
+	int			current;		/* row of rows, from 0 */
+	bool		is_new;			/* kept is a new connection, so not lost since its last use */
 	bool		running;
 	bool		refused;		/* the other server has reported an error */
 	MemoryContextCallback at_end;
 };
 
 /*
- * Nothing is left of what was sent. A connection closed meanwhile is opened when it is
- * sent again.
+ * Forget what was sent. If the connection is closed it is opened when the query is sent
+ * again.
  */
 void
 PipeannRemoteReset(PipeannRemoteQuery *query)
@@ -86,7 +86,7 @@ PipeannRemoteBegin(Oid user, Oid server, bool later)
 	return Begin(GetUserMapping(user, server), later);
 }
 
-/* What the server says, or the library if it says nothing. */
+/* Report the server's error, or libpq's if it sent none. */
 static void
 Report(PipeannRemoteQuery *query)
 {
@@ -135,8 +135,8 @@ Remember(const PipeannRemoteQuery *query)
 }
 
 /*
- * False if the connection is lost. Errors of statements are met again when they
- * are executed.
+ * False if the connection is lost. An error in the statement is reported when it is
+ * executed.
  */
 static bool
 Prepare(PipeannRemoteQuery *query, const char *name)
@@ -189,11 +189,11 @@ Execute(PipeannRemoteQuery *query)
 }
 
 /*
- * Sends it again over a new connection, which prepares the statement again. A
- * query changes nothing, so that it does not matter whether it has run before.
+ * Send a query over a new connection, which prepares it again. It does not matter whether
+ * it has run before, as it changes nothing.
  */
 static void
-SendAnew(PipeannRemoteQuery *query)
+SendAgain(PipeannRemoteQuery *query)
 {
 	PipeannRemoteReset(query);
 	PipeannReopenConnection(query->kept, query->user);
@@ -207,18 +207,18 @@ PipeannRemoteSend(PipeannRemoteQuery *query, const PipeannMessage *message)
 {
 	query->sent = message;
 	if (query->kept->link == NULL)
-		SendAnew(query);
+		SendAgain(query);
 	else if (!Execute(query))
 	{
 		if (query->is_new)
 			Report(query);
-		SendAnew(query);
+		SendAgain(query);
 	}
 }
 
 /*
- * A connection that was lost since it was used, or whose statements have gone or
- * no longer fit the tables that they are about.
+ * Whether the connection was lost since its last use, or its prepared statements are gone
+ * or no longer fit their tables.
  */
 static bool
 IsStale(const PipeannRemoteQuery *query)
@@ -261,7 +261,7 @@ PipeannRemoteNext(PipeannRemoteQuery *query)
 				}
 				if (!IsStale(query))
 					Report(query);
-				SendAnew(query);
+				SendAgain(query);
 		}
 	}
 	/* from now on it cannot be sent again */
@@ -323,8 +323,8 @@ Ask(Asking *asking, Oid user, Oid server, const PipeannMessage *message,
 }
 
 /*
- * Whether an error is the other server's, whatever it is, or is what comes of one that is
- * not there. What arises here, as a cancel, is the statement's.
+ * Whether an error is the other server's, or means that it cannot be reached. Other
+ * errors, such as a cancel, are the statement's.
  */
 static bool
 IsOfOther(const Asking *asking, int code)
@@ -336,8 +336,8 @@ IsOfOther(const Asking *asking, int code)
 }
 
 /*
- * No subtransaction is needed: what is no error leaves nothing behind but the
- * connection, which goes with the context.
+ * No subtransaction is needed: an error that is caught leaves only the connection behind,
+ * which is closed with the context.
  */
 PipeannAsked
 PipeannRemoteAsk(Oid user, Oid server, const PipeannMessage *message, TimestampTz until,

@@ -18,26 +18,25 @@ typedef struct PipeannMessage
 	const char *sql;
 	int			nvalues;
 	const char **values;		/* NULL for null */
-	int		   *lengths;		/* of those that are no text */
-	int		   *formats;		/* 1 for these, 0 for text */
-	bool		comes_again;	/* prepare it */
-	bool		at_once;		/* few rows come: read them as one */
-	bool		binary;			/* so come values */
+	int		   *lengths;		/* of binary values */
+	int		   *formats;		/* 1: binary, 0: text */
+	bool		comes_again;	/* it will be sent again: prepare it */
+	bool		at_once;		/* few rows are expected: read them as one result */
+	bool		binary;			/* the answer's values are binary */
 } PipeannMessage;
 
 /*
- * query.c: a query for a server, which has the connection of this user until it
- * is ended or the current memory context is. NULL if it cannot have one: it is
- * another query's, or an option asks for what only postgres_fdw has. One that may not
- * be sent at all connects later, when it is.
+ * query.c: begin a query, which has the user's connection to a server until it is ended
+ * or the current memory context is reset. NULL if another query has the connection, or
+ * only postgres_fdw may connect. With `later` it connects when it is first sent, if ever.
  */
 extern PipeannRemoteQuery *PipeannRemoteBegin(Oid user, Oid server, bool later);
 
-/* Sends it, and does not wait. The message has to last until the rows have come. */
+/* Send it without waiting. The message must last until all rows are read. */
 extern void PipeannRemoteSend(PipeannRemoteQuery *query,
 							  const PipeannMessage *message);
 
-/* Waits for the next row; false if there is none. */
+/* Wait for the next row; false if there is none. */
 extern bool PipeannRemoteNext(PipeannRemoteQuery *query);
 
 /* A column of this row as text, NULL for null. It lasts until the next row. */
@@ -47,18 +46,18 @@ extern int	PipeannRemoteColumns(const PipeannRemoteQuery *query);
 typedef enum PipeannAsked
 {
 	PIPEANN_ANSWERED,
-	PIPEANN_NOT_ASKED,			/* something else is being asked */
-	PIPEANN_NO_ANSWER			/* until then, or the server is not there for it */
+	PIPEANN_NOT_ASKED,			/* another query has the connection */
+	PIPEANN_NO_ANSWER			/* none in time, or the server gave an error or cannot be reached */
 } PipeannAsked;
 
 /*
- * The value that one query gives, bytes in CurrentMemoryContext; NULL if it is null.
- * Where there is no answer, or an error, *why says why. Errors are those that arise here.
+ * Ask for one value, returned as bytes in CurrentMemoryContext, or NULL. If there is no
+ * answer *why says why. Only errors that arise here are thrown.
  */
 extern PipeannAsked PipeannRemoteAsk(Oid user, Oid server, const PipeannMessage *message,
 									 TimestampTz until, bytea **value, char **why);
 
-/* Back to before it was sent. */
+/* Return a query to its state before it was sent. */
 extern void PipeannRemoteReset(PipeannRemoteQuery *query);
 extern void PipeannRemoteEnd(PipeannRemoteQuery *query);
 
