@@ -544,31 +544,30 @@ StartFill(OwnNode *node)
 static void
 TellOfFill(FillState *state, PlanState *plan)
 {
-	PipeannScanContext *context;
+	PipeannScanContext *context = ContextOfScan(plan);
 
-	if (plan == NULL)
-		return;
+	if (context != NULL && context->fill == NULL)
+		context->fill = &state->fill;
 	switch (nodeTag(plan))
 	{
-		case T_IndexScanState:
-		case T_IndexOnlyScanState:
-			context = ContextOfScan(plan);
-			if (context != NULL && context->fill == NULL)
-				context->fill = &state->fill;
-			return;
 		case T_SubqueryScanState:
 			TellOfFill(state, castNode(SubqueryScanState, plan)->subplan);
-			return;
+			break;
+		case T_AppendState:
+			for (int i = 0; i < castNode(AppendState, plan)->as_nplans; i++)
+				TellOfFill(state, castNode(AppendState, plan)->appendplans[i]);
+			break;
 		case T_MergeAppendState:
 			for (int i = 0; i < castNode(MergeAppendState, plan)->ms_nplans; i++)
 				TellOfFill(state, castNode(MergeAppendState, plan)->mergeplans[i]);
-			return;
-		default:
-			TellOfFill(state, outerPlanState(plan));
-			if (IsA(plan, CustomScanState) &&
-				castNode(CustomScanState, plan)->custom_ps != NIL)
+			break;
+		case T_CustomScanState:
+			if (castNode(CustomScanState, plan)->custom_ps != NIL)
 				TellOfFill(state, linitial(castNode(CustomScanState, plan)->custom_ps));
-			return;
+			break;
+		default:
+			if (outerPlanState(plan) != NULL)
+				TellOfFill(state, outerPlanState(plan));
 	}
 }
 

@@ -29,7 +29,7 @@ typedef struct Kind
 
 static const Kind kinds[] = {
 	[T_Agg] = {STEADY | NAMES | DRAINS},
-	[T_Append] = {STEADY, {0}, AT(Append, appendplans)},
+	[T_Append] = {STEADY | ORDERED, {0}, AT(Append, appendplans)},
 	[T_BitmapAnd] = {STEADY, {0}, AT(BitmapAnd, bitmapplans)},
 	[T_BitmapHeapScan] = {STEADY, {AT(BitmapHeapScan, bitmapqualorig)}},
 	[T_BitmapIndexScan] = {STEADY, {AT(BitmapIndexScan, indexqual)}},

@@ -1,7 +1,7 @@
 -- How far a scan goes and in which order its rows come.
 \ir data.psql
 BEGIN;
-SELECT plan(41);
+SELECT plan(42);
 CREATE TABLE items AS SELECT id, id % 100 AS category, val FROM strips WHERE id <= 8000;
 CREATE INDEX items_idx ON items USING pipeann (val vector_l2_ops) WITH (m = 12, ef_construction = 64);
 CREATE TEMP TABLE q AS SELECT id, subvector(val, 309, 112)::vector(112) AS val FROM queries WHERE id <= 10;
@@ -151,6 +151,21 @@ FROM (SELECT val FROM apart WHERE id <= 150 OFFSET 0) a,
 		ORDER BY val <-> (SELECT itself(a.val)) LIMIT 100) s) s;
 SELECT is(sum(n)::bigint, 150 * (SELECT count(*) FROM apart WHERE part < 5), 'a limit is filled within another one')
 FROM filled;
+
+-- so it is from partitions of which an outer row picks one: their scans stand below an Append, which is in order then
+CREATE TABLE parted (LIKE apart) PARTITION BY LIST (part);
+CREATE TABLE parted_0 PARTITION OF parted FOR VALUES IN (0);
+CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1);
+INSERT INTO parted SELECT id, (id % 8 = 0)::int, val FROM apart;
+CREATE INDEX ON parted USING pipeann (val vector_l2_ops) WITH (m = 4, ef_construction = 8);
+ANALYZE parted;
+SET enable_memoize = off;
+SELECT is(sum(n)::bigint, (SELECT count(*) FROM apart a, parted p WHERE a.id <= 60 AND p.part = (a.id % 8 = 0)::int AND p.id % 100 = 1),
+	'a limit is filled from list partitions that an outer row picks from')
+FROM (SELECT id, (id % 8 = 0)::int AS which, val FROM apart WHERE id <= 60 OFFSET 0) a,
+	LATERAL (SELECT count(*) AS n FROM (SELECT id FROM parted WHERE part = a.which AND id % 100 = 1
+		ORDER BY val <-> a.val LIMIT 100) s) s;
+RESET enable_memoize;
 RESET pipeann.ef_search;
 
 -- thousands of rows in a row that are nearer to each other than their rounding tells
