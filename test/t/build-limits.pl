@@ -1,6 +1,6 @@
-# Builds that have too little of something: of maintenance_work_mem, of dynamic
-# shared memory, of room for temporary files. The index is the same, or the
-# statement fails and says why; nothing is left. And tables of odd contents.
+# Builds with too little maintenance_work_mem, dynamic shared memory, or space for
+# temporary files. The index is the same, or the statement fails with a clear error, and
+# nothing is left behind. And tables with unusual contents.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# Builds by several processes: the index is the same with any number of workers;
-# who may have workers; broken HOT chains; progress; errors, cancels and crashes of
-# members. build-limits.pl is about memory and disks that are too small.
+# Builds by several processes: the index is the same with any number of workers; when
+# workers are used; broken HOT chains; progress; errors, cancels and crashes of members.
+# build-limits.pl covers too little memory and disk space.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
-# Pages that searches read often come to stay in shared_buffers: they save reads
-# and change no answer, at most one comes in for a search, none with
-# pipeann.hot_pages off. pipeann_prewarm loads as many as it may. The same without
-# preloading, on a replica, and with next to no shared_buffers.
+# Pages that searches read often come into shared_buffers and stay there: this saves reads
+# and changes no answer, a search brings in at most one, and none with pipeann.hot_pages
+# off. pipeann_prewarm loads as many as it may. The same without preloading, on a replica,
+# and with very small shared_buffers.
 
 use strict;
 use warnings;

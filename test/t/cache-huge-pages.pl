@@ -1,4 +1,4 @@
-# Codes stand in huge pages of the server's arena, for every backend, though none are
+# Codes are in huge pages of the server's arena, for every backend, though none are
 # reserved; not with huge_pages = off; and again after a crash.
 
 use strict;

@@ -1,7 +1,6 @@
-# Codes in memory: in the server's shared memory, in dynamic shared memory, or as many
-# of them as there is room for, the answers are the same. An index that is
-# dropped, rebuilt or moved gets new ones; so does one whose loading was
-# interrupted.
+# Codes in memory: answers are the same with codes in the server's shared memory, in
+# dynamic shared memory, or with only part of them in memory. An index that is dropped,
+# rebuilt or moved gets new ones, and so does one whose loading was interrupted.
 
 use strict;
 use warnings;

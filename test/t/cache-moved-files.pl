@@ -1,6 +1,6 @@
-# Indexes that move: dumped and restored, to another tablespace and back, with
-# their database, and copied with it. Codes in shared memory are found by the
-# file: whoever has a copy of the file has codes of its own.
+# Indexes that move: dumped and restored, to another tablespace and back, with their
+# database, and copied with it. Codes in shared memory are found by the file, so a copy of
+# the file has codes of its own.
 
 use strict;
 use warnings;

@@ -1,8 +1,7 @@
-# A replica's codes follow replay: under a load of writers, stopped at any
-# moment of it, with the ring of changes wrapped or not, the replica has the
-# codes that the primary has; the primary's VACUUM and a scan of the replica do
-# not disturb each other; and a replica that is promoted in the middle of a load
-# goes on with what was committed.
+# A replica's codes follow replay. Stopped at any moment of a load of writers, whether the
+# list of changed pages has wrapped or not, the replica has the primary's codes; the
+# primary's VACUUM and a scan on the replica do not disturb each other; and a replica that
+# is promoted under load goes on with what was committed.
 
 use strict;
 use warnings;

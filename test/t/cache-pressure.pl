@@ -1,7 +1,7 @@
-# Codes under pressure: memory that is made larger and smaller while sessions search and
-# write, on a primary that did not preload the library and on its replica. No statement fails,
-# conditions give each row that there is, nothing crashes, and memory that is given back goes.
-# Backends are killed, and the replica is promoted, in the middle of it.
+# Codes under pressure: their memory is made larger and smaller while sessions search and
+# write, on a primary that did not preload the library and on its replica. No statement
+# fails, conditions return every matching row, nothing crashes, and memory that is given
+# back is freed. Backends are killed, and the replica is promoted, meanwhile.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
-# A table whose partitions on other servers have cells: rows go where their cell is, by
-# INSERT, COPY and UPDATE; those that an UPDATE leaves behind are told, or moved by the
-# trigger; cells move with their rows while queries find all of them; and a dump is restored
-# with its cells before its rows.
+# A table whose partitions on other servers have cells: INSERT, COPY and UPDATE send rows
+# to their cell's server; rows that an UPDATE leaves behind are reported, or moved by the
+# trigger; cells move with their rows while queries find all of these; and a dump restores
+# the cells before the rows.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# Sessions that insert, delete, vacuum and search at the same time, while the
-# index grows from few rows past the point where it gets codes: no errors,
-# right answers on the way, and in the end every row is found.
+# Sessions insert, delete, vacuum and search at the same time, while the index grows from
+# few rows past the point where it gets codes: no errors, right answers meanwhile, and in
+# the end every row is found.
 
 use strict;
 use warnings;

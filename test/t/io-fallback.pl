@@ -1,6 +1,6 @@
-# Reading without io_uring, without direct I/O, or without both: the same
-# answers, one line in the log of each session, no error. The kernel's refusals
-# are real ones, or as near as a test can come.
+# Reading without io_uring, without direct I/O, or without both: the same answers, one
+# line in the log for each session, no error. The kernel's refusals are real, or as close
+# as a test can get.
 
 use strict;
 use warnings;

@@ -1,7 +1,6 @@
-# Reads that fail: an error of the disk, a short read, by way of the ring and by
-# pread, on any of the reads of a search. What can be had by reading again is
-# had; what cannot is an error that names the file and the block, in that
-# statement only. io_uring that is denied to some sessions is missed by no one.
+# Reads that fail, by disk errors or short reads, through the ring and pread, at any read
+# of a search. What can be read again is; what cannot is an error that names the file and
+# the block, in that statement only. Sessions that are denied io_uring work without it.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
 # Searches among the rows that other indexes find: the right rows while others insert,
-# change and delete, and while VACUUM frees their places; on a replica; without memory
-# for the map of rows; a row that another transaction has changed meanwhile.
+# change and delete, and while VACUUM frees their slots; on a replica; without memory for
+# the map of rows; for a row that another transaction has changed meanwhile.
 
 use strict;
 use warnings;

@@ -1,8 +1,8 @@
-# A table whose rows are divided among servers by cells: a query asks the server that
-# is likely to have the most of the nearest rows, then those that may have the rest,
-# told how far these are at the most. With a coverage of 1 the answer is that of one
-# table, in each shape of a query; with any other the limit is filled as long as there
-# are rows, and these are in order. What is moved, written and lost meanwhile counts.
+# A table whose rows are divided among servers by cells: a query asks the server that is
+# likely to have the most of the nearest rows, then those that may have the rest, within
+# the distance that is known by then. With a coverage of 1 the answer is that of one
+# table, for queries of every shape; with any other the limit is filled if there are
+# enough rows, in order. Rows that are moved, written and lost meanwhile count.
 
 use strict;
 use warnings;

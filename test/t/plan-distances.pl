@@ -1,6 +1,6 @@
-# Plans are changed so that distances cost less also beside other extensions that
-# make plans, once the library is there; a row that another transaction has changed
-# meanwhile is returned with the distance that it has now.
+# Plans are changed so that distances cost less, also with other extensions that make
+# plans, as soon as the library is loaded; a row that another transaction has changed
+# meanwhile is returned with its present distance.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
-# Queries for the nearest rows of partitions in one server that are not of the usual
-# form: limits that are computed, other orders, vectors that are NULL or from another
-# table, policies, partial and invalid indexes, inheritance, rows whose vectors were
-# rounded. Below 4096 nodes an index has no codes, and the answer is the exact one.
+# Unusual queries for the nearest rows of partitions in one server: computed limits, other
+# orders, vectors that are NULL or from another table, policies, partial and invalid
+# indexes, inheritance, rows whose vectors were rounded. Below 4096 nodes an index has no
+# codes, and the answer is exact.
 
 use strict;
 use warnings;

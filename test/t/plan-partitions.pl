@@ -1,7 +1,7 @@
-# Partitions in one server: their searches know from the rows of others what is not wanted,
-# and the answer is the exact one where all nodes are looked at (below 4096 nodes an
-# index has no codes): with conditions, dead rows, ties, partitions of all kinds. With
-# codes they find what whole searches find, with less work.
+# Partitions in one server: each search knows from the rows of the others what is not
+# wanted. The answer is exact if all nodes are scored (below 4096 nodes an index has no
+# codes): with conditions, dead rows, ties, partitions of all kinds. With codes they find
+# what whole searches find, with less work.
 
 use strict;
 use warnings;

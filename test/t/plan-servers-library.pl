@@ -1,6 +1,6 @@
-# The library for partitions on other servers is one of its own: pipeann does not need
-# it and knows no libpq, and answers right without it. It is loaded before or after
-# pipeann, alone, by a session, or by CREATE EXTENSION, and works the same way.
+# Partitions on other servers have a library of their own: pipeann does not need it, does
+# not use libpq, and gives right answers without it. It works the same whether it is
+# loaded before or after pipeann, alone, by a session, or by CREATE EXTENSION.
 
 use strict;
 use warnings;

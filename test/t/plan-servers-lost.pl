@@ -1,6 +1,6 @@
-# Partitions on other servers that do not answer: who waits for all of them at the
-# same time can be cancelled, by a timeout or by others, and nothing is left behind
-# at the servers. When they answer again the next query is right.
+# Partitions on other servers that do not answer: a query that waits for all of them at
+# the same time can be cancelled, by a timeout or by others, and nothing is left behind at
+# the servers. When they answer again the next query is right.
 
 use strict;
 use warnings;

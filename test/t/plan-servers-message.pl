@@ -1,7 +1,7 @@
 # Partitions on other servers: a statement that stands alone sends each of them one
-# message. What is in a transaction, or in a function, goes over postgres_fdw's
-# connection, and sees what was written over it. Who may connect, and when a kept
-# connection is made anew, is as postgres_fdw has it.
+# message. A statement in a transaction or a function uses postgres_fdw's connection, and
+# sees what was written over it. The rules for connecting, and for opening a kept
+# connection again, are postgres_fdw's.
 
 use strict;
 use warnings;

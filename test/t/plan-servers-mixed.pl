@@ -1,6 +1,6 @@
-# Tables whose partitions are of all kinds: on other servers, local, with an index
-# and without, empty, partitioned again, with columns in another order. Each answer
-# is the exact one; partitions come and go under prepared statements.
+# Tables with partitions of all kinds: on other servers, local, with an index and without,
+# empty, partitioned again, with columns in another order. Each answer is exact;
+# partitions come and go under prepared statements.
 
 use strict;
 use warnings;

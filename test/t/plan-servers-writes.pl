@@ -1,7 +1,7 @@
-# Statements that write partitions on other servers, or read them otherwise as well,
-# and ask for the nearest rows of them: only nodes of the latter may be changed. What
-# gives the vector is asked once. Each answer, and each table afterwards, is what it
-# is without rewriting; random statements, too.
+# Statements that write partitions on other servers, or also read them in other ways, and
+# ask for their nearest rows: only nodes of the latter may be changed. A sub-query for the
+# vector is evaluated once. Each answer, and each table afterwards, is the same as without
+# rewriting; random statements, too.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
-# Partitions on other servers, by postgres_fdw: the query for the nearest rows that
-# people write asks all of them at the same time, each for as many rows as are
-# wanted, whatever options, statistics and settings say. Its answer is the exact
-# one where the servers search exhaustively; writes through the table arrive.
+# Partitions on other servers, by postgres_fdw: the usual query for the nearest rows asks
+# all of them at the same time, each for as many rows as are wanted, whatever options,
+# statistics and settings say. Its answer is exact if the servers search exhaustively;
+# writes through the table arrive.
 
 use strict;
 use warnings;

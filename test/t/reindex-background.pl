@@ -1,10 +1,10 @@
 # An index that has outgrown itself is rebuilt by a background worker, by REINDEX INDEX
-# CONCURRENTLY: not where autovacuum or the server's setting switches that off, nor while a
-# transaction is open that it would wait for. Who waits for its lock cancels it. Of one that
-# failed or was killed nothing is left. Rows that come and go beside it are right. A replica
-# is told by an error where a snapshot is older than the index.
+# CONCURRENTLY: not if autovacuum or the server's setting switches that off, nor while a
+# transaction is open for which it would wait. A session that waits for its lock cancels
+# it. A failed or killed one leaves nothing behind. Rows that are written meanwhile are
+# right. On a replica a snapshot older than the index gets an error.
 #
-# The library with pause points has a setting for how long a minute is.
+# The library with pause points has a setting for the length of a minute.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# Searches that ask other servers (scan-baton.pl), of which some are behind, ahead, stopped, deaf, slow,
-# cut off in the middle, or lie: an answer is that of the table as the server that is asked has it, and is
-# there in time.
+# Searches that ask other servers (scan-baton.pl), some of which are behind, ahead,
+# stopped, deaf, slow, cut off in the middle, or lie: the answer is that of the table at
+# the server that was queried, and arrives in time.
 
 use strict;
 use warnings;

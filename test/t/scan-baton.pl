@@ -1,6 +1,6 @@
-# Replicas that each have a part of an index in memory go on with each other's searches
-# (pipeann.search_mode = baton): answers are the table's, by all operators and types, and
-# the server that is asked reads about as many pages as it would alone.
+# Replicas that each have a part of an index in memory continue each other's searches
+# (pipeann.search_mode = baton): answers are the table's, for all operators and types, and
+# the server that is queried reads about as many pages as it would alone.
 
 use strict;
 use warnings;

@@ -1,8 +1,7 @@
-# Table pages of the rows that come next are asked of the operating system before
-# they are read: of as many rows as pipeann.prefetch_rows says, and of no more; not
-# at all where nothing is to be read ahead, nor for one row. Before the first row is
-# read it is the pages of as many rows as the session's last scan gave. That it
-# cannot be done is no error.
+# Table pages of the next rows are prefetched: of as many rows as pipeann.prefetch_rows
+# says, and no more; none if nothing is to be read ahead, nor for one row. Before the
+# first row is read, pages are prefetched for as many rows as the session's last scan
+# returned. If prefetching is impossible that is no error.
 
 use strict;
 use warnings;

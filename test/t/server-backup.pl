@@ -1,6 +1,6 @@
-# A backup taken while rows are inserted, and recovery to a point in time: to a
-# moment between two inserts, and to the middle of one. What was committed by
-# then is found by the index, what came later is not there.
+# A backup taken while rows are inserted, and recovery to a point in time: between two
+# inserts, and in the middle of one. The index finds what was committed by then, and
+# nothing later.
 
 use strict;
 use warnings;

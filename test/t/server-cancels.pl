@@ -1,6 +1,6 @@
-# Queries, builds, inserts and VACUUM that are cancelled or fail: a clear error,
-# and afterwards the session, the index and the disk are as if nothing had been.
-# Several scans open at once do not disturb each other.
+# Queries, builds, inserts and VACUUM that are cancelled or fail: a clear error, and
+# afterwards the session, the index and the disk are as before. Several scans that are
+# open at the same time do not disturb each other.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# Crashes: the server is killed at random moments while indexes are built,
-# filled, emptied and vacuumed. After recovery every committed row is in the
-# index, every index is sound, and no query fails.
+# Crashes: the server is killed at random moments while indexes are built, filled, emptied
+# and vacuumed. After recovery every committed row is in the index, every index is sound,
+# and no query fails.
 
 use strict;
 use warnings;

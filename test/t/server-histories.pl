@@ -1,9 +1,9 @@
-# Isolation: while sessions write in transactions that commit, fail and are taken
-# back in part, and while VACUUM and REINDEX CONCURRENTLY run beside, each search
-# returns the rows that its snapshot sees and no others, under READ COMMITTED,
-# REPEATABLE READ and SERIALIZABLE, on the primary and on a replica that has to
-# cancel queries or not. And what two transactions could not have read one after
-# the other fails. PIPEANN_HISTORY_SECONDS is how long.
+# Isolation: while sessions write in transactions that commit, fail and roll back to
+# savepoints, and while VACUUM and REINDEX CONCURRENTLY run, each search returns the rows
+# that its snapshot sees and no others, under READ COMMITTED, REPEATABLE READ and
+# SERIALIZABLE, on the primary and on a replica, with and without cancelled queries. And
+# serializable transactions that have no serial order fail. PIPEANN_HISTORY_SECONDS sets
+# the duration.
 
 use strict;
 use warnings;

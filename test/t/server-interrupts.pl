@@ -1,8 +1,8 @@
-# Interrupts that land everywhere: each operation under a statement_timeout of
-# one millisecond, two, and so on until it is through; cancelled at random
-# moments; sessions ended while they read. Each time the session, if it is still
-# there, goes on with the right answer, and hundreds of times later there are as
-# many files open as before, and as much shared memory free.
+# Interrupts everywhere: each operation under a statement_timeout of one millisecond, two,
+# and so on until it completes; cancelled at random moments; sessions terminated while
+# they read. Each time the session, if it still exists, goes on with the right answer, and
+# after hundreds of times as many files are open as before, and as much shared memory is
+# free.
 
 use strict;
 use warnings;

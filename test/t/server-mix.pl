@@ -1,7 +1,7 @@
-# Inserts, updates, deletes and searches by several clients, with VACUUM,
-# REINDEX CONCURRENTLY, CREATE INDEX CONCURRENTLY and pipeann_check() beside
-# them: no error, no deadlock, a sound index in the end that has every row.
-# PIPEANN_MIX_TRANSACTIONS is how many of each client.
+# Inserts, updates, deletes and searches by several clients, together with VACUUM, REINDEX
+# CONCURRENTLY, CREATE INDEX CONCURRENTLY and pipeann_check(): no error, no deadlock, and
+# in the end a sound index with every row. PIPEANN_MIX_TRANSACTIONS is the number of
+# transactions of each client.
 
 use strict;
 use warnings;

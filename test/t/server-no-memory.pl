@@ -1,7 +1,7 @@
-# Memory that is not to be had: any allocation of any statement fails once;
-# /dev/shm is full, or cannot be opened; work_mem is as small as it gets. A
-# statement says "out of memory" or does without, the session goes on, and
-# nothing is lost for good: no buffer pin, no shared memory, no index.
+# Memory that cannot be had: each allocation of each statement fails once; /dev/shm is
+# full, or cannot be opened; work_mem is as small as possible. A statement says "out of
+# memory" or does without, the session goes on, and nothing is lost: no buffer pin, no
+# shared memory, no index.
 
 use strict;
 use warnings;

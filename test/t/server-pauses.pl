@@ -1,6 +1,6 @@
-# A backend is stopped at each dangerous point while another one does what may
-# come in its way, or the server is killed. Nobody fails, every row that is
-# committed is found, and the index is sound.
+# A backend is stopped at each dangerous point while another does what may interfere with
+# it, or the server is killed. No session fails, every committed row is found, and the
+# index is sound.
 #
 # Needs a library built with PAUSE_POINTS=1, in PIPEANN_PAUSE_LIBRARY.
 

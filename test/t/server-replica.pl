@@ -1,6 +1,6 @@
-# A replica answers as the primary does: after a build, after inserts, deletes,
-# updates and vacuum, at once when the changes are replayed, with codes that it
-# had loaded before them. Promoted, it goes on as a primary.
+# A replica answers as the primary does: after a build, and after inserts, deletes,
+# updates and VACUUM as soon as they are replayed, with codes that it had loaded before
+# them. Promoted, it goes on as a primary.
 
 use strict;
 use warnings;

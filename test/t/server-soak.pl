@@ -1,5 +1,5 @@
-# The server is killed in the middle of every operation. PIPEANN_SOAK_KILLS is
-# how often; scripts/soak.sh asks for hundreds.
+# The server is killed in the middle of every operation, PIPEANN_SOAK_KILLS times;
+# scripts/soak.sh asks for hundreds.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# PostgreSQL's own tools on a cluster with indexes: pg_checksums turned on,
-# checked and turned off, and pg_rewind, by which a former primary that went its
-# own way joins its former replica again.
+# PostgreSQL's own tools on a cluster with indexes: checksums enabled, checked and
+# disabled by pg_checksums, and pg_rewind, by which a diverged former primary joins its
+# former replica again.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# Broken index files: whatever bit is flipped and wherever the file is cut off,
-# a query says which block is bad or gives the right answer. It does not crash,
-# hang, or give a wrong answer.
+# Broken index files: whichever bit is flipped and wherever the file is truncated, a query
+# reports the block or gives the right answer. It does not crash, hang, or give a wrong
+# answer.
 
 use strict;
 use warnings;

@@ -1,9 +1,8 @@
-# No space on the disk: for a build, an insert, the switch to codes, VACUUM, the worker that
-# it asks to pack.
-# The statement fails and says why, what was there before is as it was, nothing
-# is left behind, and with room again everything works. The disk is a full one
-# where the tests are given a small file system (PIPEANN_SMALL_FS); and any
-# single extension of a file and any write fails by way of a library.
+# No space on the disk: for a build, an insert, making codes, VACUUM, the worker that runs
+# REINDEX. The statement fails with a clear error, what existed before is unchanged,
+# nothing is left behind, and with space again everything works. The disk is really full
+# if the tests are given a small file system (PIPEANN_SMALL_FS); and each single extension
+# of a file and each write is made to fail by a library.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# An index of more than one segment (1 GB): built, searched, inserted into,
-# vacuumed, checked, dropped. Made large by pages that are nearly empty.
+# An index of more than one segment (1 GB): built, searched, inserted into, vacuumed,
+# checked, dropped. Nearly empty pages make it large.
 
 use strict;
 use warnings;

@@ -1,8 +1,7 @@
-# A graph page that the metapage counts but that was never written, as a crash
-# or a cancel between the two leaves it: not an error, and the next insert
-# takes it. For nodes that share a page and for nodes of several blocks, where the
-# file has the page, as zeroes, and where it ends before it; and for a scan of codes,
-# which asks for all pages that there are.
+# A graph page that the metapage counts but that was never written, as a crash or a cancel
+# in between leaves it: no error, and the next insert uses it. For nodes that share a page
+# and nodes of several blocks, whether the file has the page as zeroes or ends before it;
+# and for a code scan, which requests all pages.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# VACUUM while others insert, delete and search; VACUUM interrupted by a cancel
-# and by SIGKILL, and ended by the next one; VACUUM in parallel; on a replica
-# all the same. The index is checked at each step.
+# VACUUM while others insert, delete and search; VACUUM interrupted by a cancel and by
+# SIGKILL, and completed by the next one; parallel VACUUM; the same on a replica. The
+# index is checked at each step.
 
 use strict;
 use warnings;

@@ -1,6 +1,5 @@
-# pipeann_check(): fields are forged on pages whose checksums are made right
-# again, and the check names each; sound indexes pass, also while they are
-# written to, and on a replica.
+# pipeann_check(): fields are forged on pages, whose checksums are then corrected, and the
+# check names each; sound indexes pass, also while they are written, and on a replica.
 
 use strict;
 use warnings;
