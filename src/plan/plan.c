@@ -764,7 +764,6 @@ Rewrite(Plan **place, void *arg)
 		case T_CustomScan:
 		case T_IndexScan:
 		case T_IndexOnlyScan:
-		case T_Append:
 		case T_MergeAppend:
 			fills = r.drained && IsFromScans(place, NULL) && !IsVolatilePlan(place, r.stmt);
 			r.drained &= !fills;
