@@ -4,8 +4,7 @@
  *
  * A query is one message and its answer, in a transaction of its own at the other
  * server. This room knows foreign servers, user mappings and libpq, and nothing of
- * plans. Who may connect, as whom and with which options is as postgres_fdw has
- * it.
+ * plans. The rules for connecting are postgres_fdw's.
  */
 #ifndef PIPEANN_SERVERS_REMOTE_H
 #define PIPEANN_SERVERS_REMOTE_H

@@ -415,18 +415,18 @@ WantsNullVector(const struct IndexPath *path)
 /* What a scan costs, by the number of rows in the index. */
 typedef struct Estimate
 {
-	double		rows;			/* of the index */
-	double		matching;		/* those that meet the index's conditions */
-	double		reached;		/* of these, those within the distance that ends the scan */
-	double		returned;		/* of these, those that meet all other conditions */
-	double		wanted;			/* of these, by a limit; or all */
+	double		rows;			/* rows of the index */
+	double		matching;		/* rows that meet the index's conditions */
+	double		reached;		/* matching rows within the distance that ends the scan */
+	double		returned;		/* reached rows that meet all other conditions */
+	double		wanted;			/* returned rows that a limit wants, or all */
 	int			list;			/* length of the search's list */
 	int			conditions;
 	bool		sparse;			/* sparse vectors, which are searched by code scans */
-	double		page_cost;		/* of a page of the index, */
-	double		row_cost;		/* and of a page of the table for a row */
-	double		absent;			/* the share of codes for which there is no memory, */
-	double		code_pages;		/* and the number of pages with these */
+	double		page_cost;		/* cost of a page of the index */
+	double		row_cost;		/* cost of a page of the table for a row */
+	double		absent;			/* share of codes for which there is no memory */
+	double		code_pages;		/* code pages without memory */
 } Estimate;
 
 static double

@@ -713,7 +713,7 @@ typedef struct Sampled
 	PipeannStorage storage;
 	double		spool_row;		/* bytes of a row in the spool */
 	double		values;			/* bytes of a row with values */
-	PipeannRowSizes sizes;		/* of these */
+	PipeannRowSizes sizes;		/* sizes of rows with values */
 } Sampled;
 
 /*

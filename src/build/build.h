@@ -44,7 +44,7 @@ extern PGDLLEXPORT void PipeannReindexWorker(Datum arg);
 /* A column and its index-to-be. The metric is assumed to be L2. */
 typedef struct PipeannBuildInput
 {
-	uint64		rows;			/* that an index will have */
+	uint64		rows;			/* rows that the index will have */
 	PipeannType type;
 	int			dim;
 	const PipeannOptions *options;

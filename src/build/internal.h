@@ -47,7 +47,7 @@ typedef struct PipeannLong
 typedef struct PipeannNodes
 {
 	PipeannVectors vectors;		/* by number */
-	PipeannVectors near;		/* the same, or reduced: the graph is built from these */
+	PipeannVectors near;		/* what the graph is built from: vectors, or reduced ones */
 	PipeannRounding *roundings; /* [n] if the storage rounds, else NULL */
 	PipeannLong longer;
 	ItemPointerData *tids;		/* [n] the first row of each */
@@ -112,7 +112,7 @@ extern void PipeannWriteNodes(PipeannTeam *team, Relation index,
 typedef struct PipeannSpoolStats
 {
 	uint64		rows;			/* in the spool */
-	uint64		bytes;			/* of these rows in the spool */
+	uint64		bytes;			/* bytes of these rows */
 	double		heap_tuples;	/* scanned */
 	bool		broken_hot_chain;	/* as ii_BrokenHotChain */
 	bool		left_out;		/* a row cannot be indexed */
@@ -132,7 +132,7 @@ typedef struct PipeannSpool
 	PipeannType type;			/* of the vector */
 	PipeannMetric metric;		/* by which vectors are embedded */
 	PipeannStorage wanted;		/* PIPEANN_STORAGE_AUTO too */
-	PipeannStorage whole;		/* represents any vector of the column's type exactly */
+	PipeannStorage whole;		/* represents any vector of the type exactly */
 	PipeannStorage rounding;	/* for vectors for which half precision is enough */
 	PipeannSpoolStats stats;	/* of this process; of all, when finished */
 	uint64		long_bytes;		/* of sparse vectors longer than wanted has room for */
@@ -149,7 +149,7 @@ typedef struct PipeannSpool
 typedef struct PipeannRows
 {
 	PipeannVectors vectors;		/* of all rows, in the storage chosen */
-	PipeannVectors near;		/* the same, or reduced: the graph is built from these */
+	PipeannVectors near;		/* what the graph is built from: vectors, or reduced ones */
 	PipeannRounding *roundings; /* [n] if the storage rounds or cuts, else NULL */
 	PipeannLong longer;
 	pg_atomic_uint64 *long_bytes;	/* of the long ones, so far */

@@ -21,7 +21,7 @@ typedef struct GraphWriter
 	Relation	index;
 	const PipeannLayout *layout;
 	const PipeannExtents *extents;
-	const PipeannNodes *nodes;	/* that have ids */
+	const PipeannNodes *nodes;	/* nodes, which have ids */
 	PipeannGraph *graph;		/* NULL: no edges */
 	uint32		node_pages;		/* overflow slots are on those behind them */
 

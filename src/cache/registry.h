@@ -34,9 +34,9 @@
 typedef struct PipeannSegment
 {
 	uint64		serial;			/* distinguishes segments with the same number; 0: none */
-	dsm_handle	handle;			/* of a dynamic one */
-	uint32		pages;			/* that may be given out */
-	uint32		used;			/* given out */
+	dsm_handle	handle;			/* handle of a dynamic segment */
+	uint32		pages;			/* pages that may be given out */
+	uint32		used;			/* pages given out */
 } PipeannSegment;
 
 typedef struct PipeannArena
@@ -171,7 +171,7 @@ typedef struct PipeannCacheHeader
 	uint64		entry_pages;	/* memory of the entry graph */
 	Size		seen;			/* PipeannSeenPages */
 	Size		centroids;
-	Size		halves;			/* of these in half precision, or 0 */
+	Size		halves;			/* centroids in half precision, or 0 */
 	Size		histograms;		/* of attribute codes */
 	Size		first_ids;		/* of the first entries */
 	Size		first_codes;

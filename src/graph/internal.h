@@ -46,7 +46,7 @@ PipeannPartOf(uint32 n, uint32 i, uint32 m)
 typedef struct PipeannFixedScale
 {
 	int			dim;			/* of embedded vectors */
-	int			fixed_dim;		/* the same, made even */
+	int			fixed_dim;		/* dim, made even */
 	float	   *offset;			/* [dim] */
 	float		scale;
 	int16	   *planes;			/* hyperplanes, as a panel (distance/dispatch.c) */
@@ -70,7 +70,7 @@ typedef struct PipeannFixed
 	Size		row_bytes;
 	Size		stride;
 	const char *rows;			/* [n] in fixed point, or as they are stored */
-	void	   *own_rows;		/* the same, unless they are the caller's */
+	void	   *own_rows;		/* rows[], or NULL if they are the caller's */
 	int32	   *half_norm;		/* [n] half of the squared length in fixed point */
 	int16	   *sketch;			/* [n][PIPEANN_SKETCH], or NULL */
 	float	   *float_x;		/* work space for one vector */

@@ -230,7 +230,7 @@ struct PipeannLeafSpace
 	int32		limit[PIPEANN_LEAF + COLUMNS];	/* farthest of a member's
 												 * nearest */
 	int32	   *distance;		/* [PIPEANN_LEAF][nearest], ascending */
-	uint16	   *member;			/* the same: which member */
+	uint16	   *member;			/* [PIPEANN_LEAF][nearest], members at these distances */
 	uint16		bound[PIPEANN_LEAF];	/* of a member's reservoir */
 
 	uint16		mate[PIPEANN_LEAF]; /* of a member of the first half, or 0 */
@@ -240,9 +240,9 @@ struct PipeannLeafSpace
 	int			last[PIPEANN_LEAF]; /* member put into a group's ring; or -1 */
 
 	LeafOffer  *offers;			/* [2 * PIPEANN_LEAF * (nearest + 2)] */
-	PipeannOffer *sorted;		/* the same, by member */
+	PipeannOffer *sorted;		/* offers[], sorted by member */
 	int			noffers;
-	uint16		count[PIPEANN_LEAF + 1];	/* those of a begin at count[a] */
+	uint16		count[PIPEANN_LEAF + 1];	/* offers of member a begin at count[a] */
 };
 
 PipeannLeafSpace *

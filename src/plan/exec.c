@@ -61,7 +61,7 @@ typedef struct OwnNode
 typedef struct NodeMethods
 {
 	CustomScanMethods scan;		/* must be first */
-	Size		size;			/* of its state, which begins with an OwnNode */
+	Size		size;			/* size of its state, which begins with an OwnNode */
 	void		(*begin) (OwnNode *node);
 	void		(*start) (OwnNode *node);	/* ... before its first row */
 	TupleTableSlot *(*next) (OwnNode *node);	/* NULL: the child's */

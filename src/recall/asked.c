@@ -64,7 +64,7 @@ typedef struct Exact
 	PipeannIndexView *view;
 	PipeannAsked *asked;
 	int			n;
-	PipeannStorage form;		/* in which vectors are compared */
+	PipeannStorage form;		/* storage in which vectors are compared */
 	const void **queries;		/* [n] as the kernels need them */
 	float	   *x;				/* vector of the node that is compared */
 } Exact;

@@ -93,7 +93,7 @@ typedef struct PipeannScan
 
 	/* rows of the current result */
 	void	   *rows;			/* room for those of a slot */
-	PipeannRowList left;		/* those that come next */
+	PipeannRowList left;		/* rows that come next */
 	PipeannChain chain;			/* its rows in overflow slots */
 
 	PipeannLeftOut *left_out;	/* rows that the index leaves out, after all others */

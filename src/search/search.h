@@ -171,8 +171,8 @@ typedef enum PipeannIterativeScan
 /* How far a search's results are final: the frontier. A run may change what is beyond it. */
 typedef struct PipeannFrontier
 {
-	uint64		results;		/* number of the nearest that are, with those taken before; */
-	float		distance;		/* so are all up to this one, an order key, or -INFINITY */
+	uint64		results;		/* number of the nearest that are final, with those taken before */
+	float		distance;		/* order key up to which all are final, or -INFINITY */
 	bool		ended_early;	/* the last run: the next one explores the rest of its list */
 } PipeannFrontier;
 

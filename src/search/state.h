@@ -44,13 +44,13 @@ typedef struct PipeannPool
 {
 	PipeannCandidate *items;	/* [capacity], the first count are sorted */
 	int			count;
-	int			length;			/* L: number at the front that must be explored, */
-	float		bound;			/* unless they are farther than this; */
-	int			least;			/* number explored even then */
+	int			length;			/* L: items at the front that must be explored */
+	float		bound;			/* distance beyond which an item need not be explored */
+	int			least;			/* items that are explored even beyond the bound */
 	int			capacity;		/* length with the overflow area */
-	int			head;			/* number at the front; behind them there
-								 * are only those that match */
-	int			matching;		/* number behind the head to be explored */
+	int			head;			/* items at the front; behind them there are only
+								 * some that match */
+	int			matching;		/* items behind the head to be explored */
 	int			first_open;		/* items before it are explored */
 	int			first_unread;	/* items before it have a page reference */
 	int			first_unseen;	/* items before it were found to be explored,
@@ -297,7 +297,7 @@ typedef struct PipeannCodeScan
 	uint64		passing;		/* nodes that may match */
 	PipeannDiscard last;		/* the item taken last */
 	PipeannDiscard bound;		/* nodes farther than this one are not kept */
-	bool		left_out;		/* there were such nodes */
+	bool		left_out;		/* nodes beyond bound were not kept */
 	bool		unordered;		/* codes say nothing: they were not read, or are newer */
 } PipeannCodeScan;
 
@@ -307,8 +307,8 @@ typedef struct PipeannPolicyState
 	int			width;			/* of the pipe, or of the burst; 0: none yet */
 	int			converged_at;	/* pipe: most candidates ever ahead of the
 								 * first unread one */
-	uint32		arrived;		/* pipe: reads that arrived, */
-	uint32		wasted;			/* of which the candidate was out of the list by then */
+	uint32		arrived;		/* pipe: reads that arrived */
+	uint32		wasted;			/* pipe: reads whose candidate had left the list by then */
 	bool		converging;		/* look_ahead */
 	uint32		passed_over;	/* look_ahead: candidate that was to be read, or
 								 * INVALID_ID */
@@ -354,11 +354,11 @@ struct PipeannSearch
 	uint32		nheld;			/* refs with a frame */
 	uint32		unscored;		/* the ref that arrived last and awaits scoring, or NO_REF */
 	uint64		explored;		/* nodes with rows that were explored */
-	uint64		matching;		/* those of them that may be results */
+	uint64		matching;		/* explored nodes that may be results */
 	int			nentry_pages;	/* entry points whose page-mates are no
 								 * candidates yet */
-	PipeannSample distances;	/* exact ones, of nodes scored when explored */
-	PipeannSample errors;		/* of these nodes' codes */
+	PipeannSample distances;	/* exact distances of nodes scored when explored */
+	PipeannSample errors;		/* errors of these nodes' codes */
 	bool		has_table;		/* table[] is the query's */
 	bool		has_ended;		/* found what params.ends_at looks for */
 	PipeannSearchStage stage;

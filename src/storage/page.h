@@ -277,7 +277,7 @@ typedef struct PipeannCurve
 {
 	uint32		nodes;			/* in the index when it was measured */
 	uint32		changes;		/* lower half of the metapage's changes at that time */
-	uint16		queries;		/* that a user gave; 0: vectors of the index */
+	uint16		queries;		/* queries that a user gave; 0: vectors of the index */
 	uint16		k[PIPEANN_CURVE_KS];
 	uint16		list[PIPEANN_CURVE_KS][PIPEANN_CURVE_TARGETS];
 } PipeannCurve;

@@ -413,7 +413,7 @@ typedef struct Suspect
 	int			count;			/* times that a sweep found the TID */
 	uint32		first;			/* node in which it was found first */
 	uint32		last;			/* node in which it was found last */
-	Content		found;			/* there */
+	Content		found;			/* what the last node has */
 } Suspect;
 
 struct PipeannTidSet
@@ -421,7 +421,7 @@ struct PipeannTidSet
 	Tuplesortstate *sort;		/* TIDs; NULL when suspects are looked for */
 	bloom_filter *filter;		/* of Contents; NULL without heapallindexed */
 	uint32		id;				/* node that the sweep has reached */
-	uint32		hash;			/* of its vector */
+	uint32		hash;			/* hash of this node's vector */
 	int			nsuspects;
 	Suspect		suspects[MAX_SUSPECTS];
 	char	   *vector;			/* a row's vector in the form of a slot */

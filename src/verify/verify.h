@@ -34,7 +34,7 @@ typedef struct PipeannCheck
 	uint64		build_id;		/* in the metapage at the start */
 	BufferAccessStrategy strategy;
 	uint32		pages;			/* graph pages in the file */
-	uint32		ids;			/* on these pages */
+	uint32		ids;			/* ids on these pages */
 	uint32		size;			/* allocated length of seen[] */
 	uint8	   *seen;			/* [ids] */
 	char	   *nodes;			/* the graph page that a sweep is at */

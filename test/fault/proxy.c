@@ -6,7 +6,7 @@
  *
  *	 delay	each way
  *	 of		only messages in which the text is are delayed, and what comes behind them
- *	 cut	each connection at the client's so manieth message
+ *	 cut	each connection at the client's N-th message
  *	 stall	from there on nothing goes through, and the connection stays open
  *
  * A message is what comes at once: what a client sends before it waits for the answer, if

@@ -16,8 +16,8 @@
  *	 MATCH	a part of the file's name; for malloc the least size; "-" is any
  *	 ERROR	an errno; 0 makes reads short and writes half done (of one byte,
  *			done), and only counts what cannot be half done
- *	 SKIP	so many calls succeed first
- *	 TIMES	so many fail then; -1 is all
+ *	 SKIP	number of calls that succeed first
+ *	 TIMES	number of calls that fail then; -1 is all
  *	 PID	in this process only; 0 is any
  *
  * "reap" is a read's completion as liburing hands it over: every read that an

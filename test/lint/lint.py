@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the rooms of src/ and servers/: who may include and call whom, and how large things may be.
+"""Checks the rooms of src/ and servers/: which may include and call which, and how large things may be.
 
     test/lint/lint.py [ROOT]            prints TAP
     test/lint/lint.py --rooms [ROOT]    prints the rooms, their sizes and their arrows, and the totals

@@ -15,7 +15,7 @@ from tables import FAR, Outer, Said, random_table
 ORDINARY = ("0A", "21", "22", "23", "25", "34", "3B", "40", "42", "44", "54", "55", "P0", "2B")
 EXPLAINED = 0.2
 
-# One in so many small tables with foreign partitions is asked without the library for these:
+# One in N small tables with foreign partitions is queried without the library for these:
 # PostgreSQL alone takes longer for big ones than a statement may.
 WITHOUT_SERVERS = 4
 

@@ -23,7 +23,7 @@ from plans import KINDS, Report
 from session import Lost, Session
 from shrink import Shrinker, script
 
-# Of so many queries it can be asked whether all plans came up, and enough indexes had codes.
+# From this many queries on all kinds of plans must have occurred, and enough indexes had codes.
 ENOUGH_TO_JUDGE = 100000
 LEAST_CODED = 0.1
 

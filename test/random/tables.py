@@ -61,7 +61,7 @@ class Table(Entry):
     columns: tuple
     dim: int
     vectors: str
-    gaps: int              # one row in so many has no vector, and one a zero vector; 0: none
+    gaps: int              # one row in N has no vector, and one in N a zero vector; 0: none
     salt: int
     rows: int              # for the bounds of ranges
     key: bool

@@ -226,7 +226,7 @@ ALTER TABLE a ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON a USING (tenant = 1);
 CREATE ROLE pipeann_of_one;
 GRANT SELECT ON a TO pipeann_of_one;
--- whoever calls it with a row that is hidden learns of that
+-- a call with a hidden row would show that the row exists
 CREATE FUNCTION tell(tenant int) RETURNS bool LANGUAGE plpgsql COST 0.0001 AS $$
 BEGIN
 	IF tenant <> 1 THEN RAISE 'a row of tenant %', tenant; END IF;
@@ -240,7 +240,7 @@ EXPLAIN (COSTS OFF) SELECT id FROM a WHERE tell(tenant) AND r < 30 ORDER BY v <-
 SELECT (same('SELECT v <-> vec(5001) AS d FROM a WHERE tell(tenant) AND r < 30 ORDER BY d LIMIT 1000')).*;
 RESET ROLE;
 SELECT (same('SELECT v <-> vec(5001) AS d FROM a WHERE r < 30 ORDER BY d LIMIT 1000')).*;
--- nobody makes a bitmap for whoever wants all rows
+-- no bitmap is made for a query that wants all rows
 EXPLAIN (COSTS OFF) SELECT id FROM a WHERE tenant = 1 AND r < 30 ORDER BY v <-> later(5000);
 DROP TABLE a;
 DROP ROLE pipeann_of_one;

@@ -224,7 +224,7 @@ CREATE TABLE cells_hash (id int) PARTITION BY HASH (id);
 CREATE TABLE cells_list (id int) PARTITION BY LIST (abs(id));
 SELECT pipeann_cell_partitions('cells_hash');
 SELECT pipeann_cell_partitions('cells_list');
--- a function of somebody's own, or of the column, is not run by who asks
+-- a user's own function, or one of the column, is not run as the role that asks
 CREATE SCHEMA cells_evil;
 CREATE FUNCTION cells_evil.pipeann_cell(text, vector) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1; END';
 CREATE FUNCTION cells_evil.evil(vector) RETURNS vector LANGUAGE sql IMMUTABLE AS 'SELECT $1';

@@ -185,7 +185,7 @@ SELECT pipeann_check('p_idx');
 SELECT nodes FROM pipeann_index_info('p_idx');
 DROP TABLE p;
 
--- who may: whoever may read the table, but for pipeann_check, which is granted
+-- rights: all roles that may read the table may call them, but for pipeann_check, which is granted
 CREATE ROLE regress_pipeann_reader;
 SET ROLE regress_pipeann_reader;
 SELECT pipeann_check('t_idx');

@@ -178,7 +178,7 @@ CREATE INDEX u_v ON u USING pipeann (v vector_l2_ops) INCLUDE (id);
 INSERT INTO u VALUES (1, '[1,2,3]'), (2, NULL), (NULL, '[1,2,4]');
 SELECT id FROM u ORDER BY v <-> '[1,2,3]';
 DROP TABLE t, u;
--- half precision: who does not read the distance needs no vector of the table
+-- half precision: a query that does not read the distance needs no vector of the table
 CREATE TABLE rounded (id int, v vector(64));
 INSERT INTO rounded SELECT i, noise(i, 64) FROM generate_series(1, 1500) i;
 CREATE INDEX rounded_v ON rounded USING pipeann (v vector_l2_ops) INCLUDE (id) WITH (storage = float2);

@@ -143,7 +143,7 @@ CREATE INDEX one_way_v ON one_way USING pipeann (v vector_cosine_ops);
 ANALYZE one_way;
 SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM one_way ORDER BY v <=> array_fill(1, ARRAY[512])::vector LIMIT 1000) s;
 DROP TABLE one_way;
--- expressions of the index are computed for the table's owner, whoever asks
+-- expressions of the index are computed as the table's owner, for any role
 CREATE FUNCTION for_owner(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
 	IF current_user <> 'left_out_owner' THEN

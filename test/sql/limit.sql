@@ -103,7 +103,7 @@ RESET enable_seqscan;
 SELECT plan_of('EXECUTE limited(NULL)'), plan_of('EXECUTE limited(5)');
 RESET plan_cache_mode;
 DEALLOCATE limited;
--- whoever forbids all others has the index
+-- a setting that forbids all other plans leaves the index
 SET enable_seqscan = off;
 SET enable_sort = off;
 SELECT plans('SELECT id FROM t WHERE r = 7 ORDER BY v <-> ?');
@@ -139,7 +139,7 @@ RESET enable_seqscan;
 DROP TABLE two;
 DROP FUNCTION by_both;
 
--- Vectors in TOAST, which nobody counts who sorts: it is so for a part of the rows only.
+-- Vectors in TOAST, whose cost a sort does not count: so for a part of the rows only.
 CREATE TABLE w (id int, v vector(520));
 INSERT INTO w SELECT i, noise(i, 520)::vector FROM generate_series(1, 5000) i;
 CREATE INDEX w_v ON w USING pipeann (v vector_l2_ops) INCLUDE (id);

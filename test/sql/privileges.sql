@@ -1,5 +1,5 @@
 \a \t
--- Who may do what: the owner of a table, a role with SELECT on it, one without, and pg_monitor; for each object.
+-- Rights on each object: of the table's owner, a role with SELECT on it, one without, and pg_monitor.
 SET client_min_messages = warning;
 CREATE EXTENSION pipeann_servers CASCADE;
 SET enable_seqscan = off;

@@ -92,7 +92,7 @@ SELECT pipeann_target_list('aim_v', 'NaN');
 SELECT pipeann_target_list('aim_v', 0.9, 0);
 SELECT pipeann_target_list('aim', 0.9);
 SELECT pipeann_calibrate('asked', array_agg(val)) FROM asked;
--- who may: the owner, where the index can be changed
+-- rights: only the owner, if the index can be changed
 BEGIN READ ONLY;
 SELECT pipeann_calibrate('aim_v', array_agg(val)) FROM asked;
 ROLLBACK;

@@ -49,7 +49,7 @@ sub shrink
 
 # The first $count images, each side cut to $width cells (7, 14 or 28), as
 # vector literals; $round gets an average. More than 10,000 come from the
-# training set. With "skip", the first so many images are passed over.
+# training set. With "skip", the first N images are passed over.
 sub read_images
 {
 	my ($count, $width, $round, $skip) = @_;

@@ -34,7 +34,7 @@ sub temporary_files { my @files = glob $node->data_dir . '/base/pgsql_tmp/*'; re
 sub worker_pids { return $other->rows("SELECT pid FROM pg_stat_activity WHERE backend_type = 'parallel worker' AND query LIKE 'CREATE INDEX%'"); }
 
 # Of the file, without LSNs, checksums, and what the metapage says of this build:
-# its random build_id, who built and how long that took.
+# its random build_id, the processes that built it and the time.
 sub digest
 {
 	my ($index) = @_;

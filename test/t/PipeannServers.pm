@@ -65,7 +65,7 @@ sub plan_of { my ($session, $query) = @_; return $session->rows("EXPLAIN (VERBOS
 # The lines of a plan that say what is sent to servers.
 sub far_scans { return grep { /Remote SQL:/ } @_; }
 
-# Whether a plan asks so many servers, all at the same time, for so many rows each.
+# Whether a plan asks N servers, all at the same time, for this many rows each.
 sub is_spread
 {
 	my ($servers, $rows, @plan) = @_;

@@ -82,7 +82,7 @@ is(digest('wide_v'), $wide[0], 'wide, as its TOAST asks for: the same index');
 $session->rows('DROP TABLE wide');
 is(scalar temporary_files(), 0, 'no temporary files are left');
 
-# ---------- who has workers ----------
+# ---------- when there are workers ----------
 
 workers(2, 'items');
 my $l2 = "USING pipeann (v vector_l2_ops) $options";

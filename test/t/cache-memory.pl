@@ -101,7 +101,7 @@ sub test_interrupted
 
 	for my $try (1 .. 24)
 	{
-		# the rewritten index has to be loaded by whoever comes first
+		# the rewritten index has to be loaded by the first session
 		$other->rows('BEGIN; REINDEX INDEX items_v; COMMIT') if $try % 3 == 1;
 		my $victim = session($node, settings => $exact);
 		my $pid = $victim->backend;

@@ -141,8 +141,8 @@ sub start_load
 # Two rows for each transaction.
 sub made { return $here->row('SELECT last_value FROM made') - 100000; }
 
-# Replay held wherever it is: the replica must be right just there. But where it holds the lock of
-# who gives back the file's end every query waits until replay goes on.
+# Pause replay at any point: the replica must be right there. But while replay holds the lock with
+# which VACUUM truncates the file, every query waits until it goes on.
 sub hold_replay
 {
 	wait_until('replay to pause without a lock', sub

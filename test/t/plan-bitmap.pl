@@ -173,7 +173,7 @@ is("@found", join(' ', $here->rows($of_more)), 'no memory: the right rows');
 $here->rows('SET enable_indexscan = on');
 unlike(join("\n", $here->rows("EXPLAIN (COSTS OFF) $of_more")), qr/PipeannBitmap/, 'no memory: not planned any more');
 
-# So many that it takes less to look for them among all rows.
+# Enough of them that looking for them among all rows takes less.
 $primary->append_conf('postgresql.conf', 'maintenance_work_mem = 64MB');
 $primary->reload;
 wait_until('the setting is there', sub { return $here->row('SHOW maintenance_work_mem') eq '64MB' });

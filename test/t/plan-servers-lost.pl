@@ -31,7 +31,7 @@ my @exact = $session->rows($query =~ s/\bitems\b/source/r);
 
 sub right { my ($what) = @_; is_deeply([ $session->rows($query) ], \@exact, $what); return; }
 
-# Of the second server: who serves this session, and whether anybody is in a query that sleeps.
+# Of the second server: the backend for this session, and whether any is in a query that sleeps.
 sub serving { my ($whom) = @_; return split /\n/, $far[1]->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name = '$whom'"); }
 
 sub sleepers { return $far[1]->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"); }

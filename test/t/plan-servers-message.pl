@@ -46,7 +46,7 @@ sub told
 	return @told;
 }
 
-# Whether each server was told so many statements, all of them queries.
+# Whether each server was sent N statements, all of them queries.
 sub one_message
 {
 	my ($what, $do, $count) = @_;
@@ -174,7 +174,7 @@ $session->rows("ALTER SERVER s1 OPTIONS (ADD keep_connections 'off')");
 by_cursor('connections that are not to be kept', sub { right('connections that are not to be kept', $query); });
 $session->rows('ALTER SERVER s1 OPTIONS (DROP keep_connections)');
 
-# Who is no superuser must give a password, or be allowed to give none.
+# A user that is no superuser must give a password, or be allowed to give none.
 my $me = $session->row('SELECT current_user');
 $session->rows('CREATE USER reader; GRANT SELECT ON items, whole TO reader');
 $session->rows("CREATE USER MAPPING FOR reader SERVER s$_ OPTIONS (user '$me')") for 1, 2;

@@ -143,7 +143,7 @@ $session->rows('VACUUM items');
 ok(rebuilt('items_v', $oid), 'VACUUM asks for it when it is on again');
 idle();
 
-# Temporary tables: codes are made by whoever inserts.
+# Temporary tables: codes are made by the inserting session.
 $session->rows('CREATE TEMP TABLE own (id int, v vector(8)); CREATE INDEX own_v ON own USING pipeann (v vector_l2_ops) WITH (m = 4, ef_construction = 10, pq_bytes = 8)');
 fill('own', 1, $ROWS);
 is(info($session, 'own_v', 'has_codes'), 't', 'an index of a temporary table has codes');
@@ -202,7 +202,7 @@ for my $point ('build-scanned', 'vacuum-rows-removed')
 	idle();
 	is_right('items', "$point, beside writes");
 
-	# who waits for its lock cancels it
+	# a session that waits for its lock cancels it
 	stop_at($point);
 	$from = log_end();
 	is($session->ask('BEGIN; LOCK TABLE items IN SHARE MODE; COMMIT')->{error}, undef, "$point: who waits for its lock gets it");
@@ -268,7 +268,7 @@ is($there->ask($QUERY)->{state}, '40001', 'which is newer than the snapshot: a s
 $there->rows('ROLLBACK');
 is(join(' ', $there->rows($QUERY)), join(' ', $session->rows($QUERY)), 'a later snapshot has the answer');
 
-# Who reads the former index on the replica holds replay back.
+# A query on the former index on the replica holds replay back.
 $reader->rows("BEGIN; DECLARE c CURSOR FOR $QUERY; FETCH 1 FROM c");
 $oid = oid_of('items_v');
 ask_again();

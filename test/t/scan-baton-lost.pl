@@ -72,7 +72,7 @@ sub add_near
 cmp_ok(exact('all are alike', baton($asked), 10, $other), '>', 0, 'a replica took steps');
 cmp_ok(exact('all are alike', baton($asked), 10, $primary), '>', 0, 'the primary took steps');
 
-# Who asks is behind, then others are, with rows that have gone here, and another packing: ids are hints.
+# The asking server is behind, then others are, with rows that are gone here, and another packing: ids are hints.
 $asked->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
 add_near($_) for 0, 1;
 catch_up($other);
@@ -231,7 +231,7 @@ $here->rows("CREATE USER MAPPING FOR reader SERVER p$_ OPTIONS (user 'reader', p
 catch_up();
 refused('who is named may not select', $asked, 'permission denied for index', baton($asked, servers => 'p1, forbidden, p3'));
 
-# A user of a view, who has no right to its table; and one of whom policies hide rows.
+# A user of a view without rights on its table; and one from whom policies hide rows.
 $here->rows('ALTER TABLE items RENAME TO base; CREATE VIEW items AS SELECT * FROM base; GRANT SELECT ON items TO reader');
 catch_up();
 $session = baton($asked);

@@ -149,7 +149,7 @@ is(scalar(grep { !$given{$_} } @sent), 0, 'as they were given');
 $replicas[1]->append_conf('postgresql.conf', 'log_statement = none');
 $replicas[1]->reload;
 
-# Who may ask, and what.
+# Which users may ask, and for what.
 my $state = "'\\x50425402'::bytea";
 like(error_of($here, "SELECT pipeann_search_step('items_v', $state)"), qr/invalid state of a search/, 'no state');
 $here->rows('CREATE ROLE reader');

@@ -27,7 +27,7 @@ my @true = exact_answer($session, 'items', $query, 40);
 my @blocks = $session->rows("SELECT (ctid::text::point)[0]::int FROM items ORDER BY v <-> '$query' LIMIT 40");
 $session->close;
 
-# Pages asked for when so many rows are, a number of them at a time, the first being
+# Pages requested when N rows are, a number of them at a time, the first being
 # read already: one is not asked for twice in a row, nor when an earlier row has
 # brought it in.
 sub pages
@@ -79,7 +79,7 @@ is(search(10, 'SET pipeann.prefetch_rows = 0'), 0, 'or none');
 is(search(10, 'SET effective_io_concurrency = 0'), 0, 'nor where nothing is read ahead');
 is(search(10, '', 'EIO'), pages(10, 10), 'no harm when it fails');
 
-# As search(), in a session whose last scan gave so many rows, of another query; the
+# As search(), in a session whose last scan returned N rows, of another query; the
 # first row only, if so is said. Returns also how many pages ten rows are on that the
 # other query has not brought in.
 sub search_again

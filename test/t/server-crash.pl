@@ -147,7 +147,7 @@ sub end_task
 	return;
 }
 
-# Clients at work for so many seconds, one of them in a transaction that never
+# Clients at work for this many seconds, one of them in a transaction that never
 # ends (rows above 9900).
 sub work
 {

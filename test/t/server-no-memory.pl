@@ -62,7 +62,7 @@ sub finish
 	return;
 }
 
-# Each statement, again and again; the n-th allocation of at least so many bytes
+# Each statement, again and again; the n-th allocation of at least N bytes
 # fails, until the statement is through.
 sub fail_allocations
 {

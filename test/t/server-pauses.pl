@@ -399,7 +399,7 @@ SKIP: {
 	$_->close for $worker, $control;
 }
 
-# Specifications for PostgreSQL's isolationtester, which shows who waits.
+# Specifications for PostgreSQL's isolationtester, which shows which session waits.
 my $tester = ($ENV{PG_REGRESS} || '') =~ s|regress/pg_regress$|isolation/isolationtester|r;
 
 sub isolation

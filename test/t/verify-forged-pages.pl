@@ -174,7 +174,7 @@ for my $length (0, 5, 2001)
 	}, "$named has an out-of-line vector of the wrong length");
 }
 
-# Nobody who searches, inserts or removes reads beyond a slot, whatever stands there.
+# No search, insert or VACUUM reads beyond a slot, whatever is there.
 {
 	my $pages = PipeannPages->new($path{elements});
 	my @long = $long->($pages);

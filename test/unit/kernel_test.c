@@ -191,7 +191,7 @@ Compute(const double *a, const double *b, int dim)
 }
 
 /*
- * What a float sum of so many terms may be off by, as a part of the sum of
+ * How much a float sum of N terms may be off, as a part of the sum of
  * their sizes. Errors of equal terms add up: with 4 sums of dim / 4 terms,
  * each addition is off by 2^-24 at most.
  */

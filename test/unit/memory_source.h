@@ -2,7 +2,7 @@
  * memory_source.h
  *		A page source over an index in memory. A page may be resident; a read
  *		takes a random number of looks. A frame that is given back is
- *		overwritten, so that whoever still uses it goes wrong.
+ *		overwritten, so that code that still uses it fails.
  */
 #ifndef PIPEANN_MEMORY_SOURCE_H
 #define PIPEANN_MEMORY_SOURCE_H

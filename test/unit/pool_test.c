@@ -437,7 +437,7 @@ SomeCandidates(uint64 *random, PipeannPool *pool, uint32 *next,
 	return n;
 }
 
-/* Behind the head all match, and the list is as long as so many of these take. */
+/* Behind the head all match, and the list is long enough for this many of these. */
 static void
 CheckHead(const PipeannPool *pool, int head, int matching)
 {
