@@ -12,8 +12,10 @@
 #	a test failed or a suite ran none. The suites' output is in build/results.
 #
 #	TAP_FILES='test/t/server-crash.pl ...'	some files of tap only
-#	RANDOM_QUERIES=20000	how many random queries are asked, or RANDOM_SECONDS=N how long,
+#	RANDOM_QUERIES=8000	how many random queries are asked, or RANDOM_SECONDS=N how long,
 #	RANDOM_SEED=N of which seed
+#	TURN=0 to 2	which third of test/sql sanitize has; by the name of git's tree unless told,
+#			and all but types where it is the only suite
 #	CASSERT=1	a library with assertions, whose tests run pipeann_check() on
 #			every index that they leave behind
 set -euo pipefail
@@ -95,9 +97,25 @@ run_unit() {
 	make -C test/unit -s -j"$(nproc)" all && prove --verbose --timer --exec '' test/unit/build/*_test
 }
 
-# run_sanitize: the unit tests and pg_regress's, with AddressSanitizer and UBSan, but for
-# the one that takes longest (each type has a test of its own; SANITIZE_WITHOUT names others, as
-# grep does). A backend that finds a fault aborts; the server's log says which.
+# sanitized_files: the files of test/sql that sanitize has, as with sanitizers one takes four times
+# as long. Where it is not the only suite these are one in three, in turns, and regress leaves
+# them out: what they print is compared either way. Types takes longest, and each type
+# has a file of its own.
+sanitized_files() {
+	local tree turn=${TURN:-}
+	if [ "${SUITES[*]}" = sanitize ]; then turn=all; fi
+	if [ -z "$turn" ]; then
+		tree=$(git rev-parse 'HEAD^{tree}' 2>/dev/null || echo 0)
+		turn=$((16#${tree:0:7}))
+	fi
+	sql_files types | awk -v turn="$turn" 'turn == "all" || NR % 3 == turn % 3'
+}
+
+# sql_files WITHOUT: the files of test/sql but for one, as grep names it.
+sql_files() { (cd test/sql && ls -- *.sql) | sed 's/\.sql$//' | grep -vx "$1"; }
+
+# run_sanitize: the unit tests and some of pg_regress's, with AddressSanitizer and UBSan. A backend
+# that finds a fault aborts; the server's log says which.
 run_sanitize() {
 	local status=0 faults units
 	# beside the others: this suite takes longest
@@ -111,7 +129,7 @@ run_sanitize() {
 		PG_CONFIG=$(scripts/sanitized.sh "$WORK/usr") || exit 1
 		export PG_CONFIG
 		start_server
-	) && run_pg_regress sanitize "${SANITIZE_WITHOUT:-types}" || status=1
+	) && run_pg_regress sanitize $(sanitized_files) || status=1
 	wait "$units" || status=1
 	cat "$DIR/sanitized-units"
 	faults=$(grep -cE 'ERROR: AddressSanitizer|runtime error:' "$WORK/log" || true)
@@ -126,23 +144,25 @@ run_sanitize() {
 
 run_compile() { scripts/check-compile.sh; }
 
-# run_pg_regress SUITE [TESTS]: on the server in WORK, all but those that are named, as grep does.
+# run_pg_regress SUITE TEST...: on the server in WORK.
 run_pg_regress() {
-	local tests
-	tests=$(cd test/sql && ls -- *.sql | sed 's/\.sql$//' | grep -vx "${2:-}")
-	[ -n "$tests" ] || return 1
+	local suite=$1
+	shift
+	[ $# != 0 ] || return 1
 	if ! in_copy "$PGXS_SRC/test/regress/pg_regress" --inputdir="$WORK/test" --outputdir="$WORK" \
 		--bindir="$BINDIR" --host="$WORK" --port=5432 --user=postgres --dbname=regression \
-		--load-extension=vector --load-extension=pipeann $tests; then
-		cp "$WORK/regression.diffs" "$RESULTS/$1.diffs" 2>/dev/null || true
+		--load-extension=vector --load-extension=pipeann "$@"; then
+		cp "$WORK/regression.diffs" "$RESULTS/$suite.diffs" 2>/dev/null || true
 		return 1
 	fi
 	check_indexes regression
 }
 
 run_regress() {
+	local sanitized=
+	case " ${SUITES[*]} " in *" sanitize "*) sanitized=$(sanitized_files) ;; esac
 	copy_for regress
-	start_server && run_pg_regress regress "${REGRESS_WITHOUT:-}"
+	start_server && run_pg_regress regress $(sql_files "${REGRESS_WITHOUT:-}" | grep -vxF "$sanitized")
 }
 
 run_pgtap() {
@@ -276,7 +296,7 @@ run_random() {
 	if [ "$(id -un)" != "$SERVER_USER" ]; then chown "$SERVER_USER" "$WORK"; fi
 	"$PYTHON" test/random/run.py --folder "$WORK" --out "$RESULTS/random" --jobs "${RANDOM_JOBS:-2}" \
 		${RANDOM_SEED:+--seed "$RANDOM_SEED"} ${RANDOM_SECONDS:+--seconds "$RANDOM_SECONDS"} \
-		$([ -n "${RANDOM_SECONDS:-}" ] || echo --queries "${RANDOM_QUERIES:-20000}") || status=$?
+		$([ -n "${RANDOM_SECONDS:-}" ] || echo --queries "${RANDOM_QUERIES:-8000}") || status=$?
 	if [ -n "${RANDOM_FAULTS:-}" ]; then
 		scripts/random-faults.sh ${RANDOM_SEED:+--seed "$RANDOM_SEED"} || status=$?
 	fi
