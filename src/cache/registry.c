@@ -138,33 +138,42 @@ FindOrTake(const PipeannAttachment *attachment)
 		return entry;
 	if (entry != NULL)
 		entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
+	entry = NULL;
 	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 	{
-		entry = &pipeann_control->entries[i];
-		if (entry->state != PIPEANN_CACHE_ENTRY_FREE)
+		PipeannCacheEntry *other = &pipeann_control->entries[i];
+
+		if (other->state == PIPEANN_CACHE_ENTRY_READY)
 			continue;
+		/* the new cache gets the share that a dropped one had */
+		if (PipeannLocatorEquals(other->locator, attachment->locator))
+			pg_atomic_write_u64(&other->last_used, 0);
+		if (other->state == PIPEANN_CACHE_ENTRY_FREE &&
+			(entry == NULL || pg_atomic_read_u64(&other->last_used) <
+			 pg_atomic_read_u64(&entry->last_used)))
+			entry = other;
+	}
+	if (entry != NULL)
+	{
 		entry->locator = attachment->locator;
 		entry->build_id = attachment->build_id;
 		entry->generation = ++pipeann_control->generations;
 		entry->state = PIPEANN_CACHE_ENTRY_READY;
 		entry->loaded = false;
 		entry->wanted = 0;
-		pg_atomic_write_u32(&entry->refcount, 0);
-		return entry;
 	}
-	return NULL;
+	return entry;
 }
 
-/*
- * The unused cache that was used least recently, and not since `before`; or NULL.
- * Under the lock, exclusive, so that no reference can be taken meanwhile.
- */
-static PipeannCacheEntry *
-FindUnused(TimestampTz before)
+/* Drop the unused cache that was used least recently, and not since `before`. False if there is none. */
+static bool
+DropUnused(TimestampTz before)
 {
 	PipeannCacheEntry *victim = NULL;
 	uint64		oldest = (uint64) before;
 
+	/* exclusive, so that no reference can be taken meanwhile */
+	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 	{
 		PipeannCacheEntry *entry = &pipeann_control->entries[i];
@@ -177,17 +186,6 @@ FindUnused(TimestampTz before)
 			oldest = pg_atomic_read_u64(&entry->last_used);
 		}
 	}
-	return victim;
-}
-
-/* Drop that cache. False if there is none. */
-static bool
-DropUnused(TimestampTz before)
-{
-	PipeannCacheEntry *victim;
-
-	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	victim = FindUnused(before);
 	if (victim != NULL)
 		victim->state = PIPEANN_CACHE_ENTRY_DOOMED;
 	LWLockRelease(&pipeann_control->lock);
@@ -271,7 +269,10 @@ PipeannRegistryForget(const PipeannLocator *locator)
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	entry = FindAlive(locator);
 	if (entry != NULL)
+	{
 		entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
+		pg_atomic_write_u64(&entry->last_used, 0);
+	}
 	LWLockRelease(&pipeann_control->lock);
 	(void) Reap();
 }
@@ -293,12 +294,15 @@ Ago(int64 ms)
 	return GetCurrentTimestamp() - ms * 1000;
 }
 
+/*
+ * Whether a cache was used of late. One that was dropped since keeps its share, or others would
+ * take all of it before its next search.
+ */
 static bool
 IsActive(PipeannCacheEntry *entry, TimestampTz since)
 {
-	return entry->state == PIPEANN_CACHE_ENTRY_READY &&
-		(pg_atomic_read_u32(&entry->refcount) > 0 ||
-		 (TimestampTz) pg_atomic_read_u64(&entry->last_used) >= since);
+	return pg_atomic_read_u32(&entry->refcount) > 0 ||
+		(TimestampTz) pg_atomic_read_u64(&entry->last_used) >= since;
 }
 
 /*
@@ -346,26 +350,6 @@ MayTake(PipeannCacheEntry *entry, uint64 pages)
 	may = pg_atomic_read_u64(&entry->pages) + pages <= Share();
 	LWLockRelease(&pipeann_control->lock);
 	return may;
-}
-
-/* The cache other than this one that has the most memory, if more than a share; or NULL. */
-static PipeannCacheEntry *
-FindLargest(const PipeannCacheEntry *but, uint64 share)
-{
-	PipeannCacheEntry *fattest = NULL;
-	uint64		most = share;
-
-	for (uint32 i = 0; i < pipeann_control->nentries; i++)
-	{
-		PipeannCacheEntry *entry = &pipeann_control->entries[i];
-
-		if (entry == but || entry->state != PIPEANN_CACHE_ENTRY_READY ||
-			pg_atomic_read_u64(&entry->pages) <= most)
-			continue;
-		fattest = entry;
-		most = pg_atomic_read_u64(&entry->pages);
-	}
-	return fattest;
 }
 
 /*
@@ -423,15 +407,23 @@ MakeRoom(PipeannCacheEntry *entry, uint64 pages)
 {
 	uint64		now = (uint64) GetCurrentTimestamp();
 	uint64		dropped = pg_atomic_read_u64(&pipeann_control->dropped);
-	PipeannCacheEntry *victim;
+	PipeannCacheEntry *victim = NULL;
 	uint64		share;
 
 	if (Reap() || DropGone() || DropUnused(Ago(UNUSED_MS)))
 		return true;
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	share = Share();
-	victim = pg_atomic_read_u64(&entry->pages) + pages > share ? NULL :
-		FindLargest(entry, share);
+	if (pg_atomic_read_u64(&entry->pages) + pages <= share)
+		for (uint32 i = 0; i < pipeann_control->nentries; i++)
+		{
+			PipeannCacheEntry *other = &pipeann_control->entries[i];
+
+			if (other != entry && other->state == PIPEANN_CACHE_ENTRY_READY &&
+				pg_atomic_read_u64(&other->pages) >
+				(victim == NULL ? share : pg_atomic_read_u64(&victim->pages)))
+				victim = other;
+		}
 	if (victim != NULL)
 	{
 		pg_atomic_write_u64(&pipeann_control->refused, now);
@@ -475,15 +467,19 @@ PipeannRegistryGive(PipeannCacheEntry *entry, PipeannArenaPlace place, uint64 pa
 void
 PipeannRegistryShrink(void)
 {
-	uint64		pages = 0;
+	uint64		left = PipeannArenaLimit(&pipeann_control->arena);
 
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	for (uint32 i = 0; i < pipeann_control->nentries; i++)
-		if (pipeann_control->entries[i].state == PIPEANN_CACHE_ENTRY_READY)
-			pages += pg_atomic_read_u64(&pipeann_control->entries[i].pages);
-	for (uint32 i = 0; i < pipeann_control->nentries && pages > PipeannArenaLimit(&pipeann_control->arena); i++)
-		if (pipeann_control->entries[i].state == PIPEANN_CACHE_ENTRY_READY)
-			pipeann_control->entries[i].state = PIPEANN_CACHE_ENTRY_DOOMED;
+	{
+		PipeannCacheEntry *entry = &pipeann_control->entries[i];
+		uint64		pages = pg_atomic_read_u64(&entry->pages);
+
+		if (entry->state == PIPEANN_CACHE_ENTRY_READY && pages <= left)
+			left -= pages;
+		else if (entry->state == PIPEANN_CACHE_ENTRY_READY)
+			entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
+	}
 	LWLockRelease(&pipeann_control->lock);
 	(void) Reap();
 }
