@@ -20,17 +20,16 @@
 /* ---------- huge pages ---------- */
 
 /*
- * Codes are read at random, and each read may miss the TLB. Then the processor reads the page
- * table, which is each process's own: where many clients take turns on a processor, tables are
- * out of the cache, too.
- *
- * huge_pages rules the server's own shared memory, and few have reserved any. So where that is
- * not in huge pages the arena's pages are collapsed into transparent ones as they are given out
- * (Linux 6.1 and later), whatever the system's settings are for memory of which nobody says so.
- * This needs a mapping whose offsets are multiples of a huge page where its addresses are; the
- * server's begins anywhere. Therefore a mapping of our own takes the arena's place in it. For
+ * Codes are read at random, and each read may miss the TLB. Then the processor reads the
+ * page table, which is each process's own: where many clients take turns on a processor,
+ * tables are out of the cache, too. huge_pages is about the server's own shared memory,
+ * and few servers have reserved any. So if that is not in huge pages, the arena's pages
+ * are collapsed into transparent ones as they are given out (Linux 6.1 and later), even
+ * if the system's settings give these only to memory that asks for them. This needs a
+ * mapping whose offsets are multiples of a huge page at addresses that are; the server's
+ * begins anywhere. Therefore a mapping of our own takes the arena's place in it. For
  * dynamic segments the kernel is asked for transparent huge pages, which it grants if the
- * administrator allows it. A refusal does not matter anywhere.
+ * administrator allows it. A refusal never matters.
  */
 
 #define HUGE_PAGE ((Size) 2 * 1024 * 1024)

@@ -63,7 +63,7 @@ typedef struct NodeMethods
 	CustomScanMethods scan;		/* must be first */
 	Size		size;			/* size of its state, which begins with an OwnNode */
 	void		(*begin) (OwnNode *node);
-	void		(*start) (OwnNode *node);	/* ... before its first row */
+	void		(*start) (OwnNode *node);	/* called before its first row */
 	TupleTableSlot *(*next) (OwnNode *node);	/* NULL: the child's */
 	void		(*end) (OwnNode *node);
 } NodeMethods;

@@ -184,7 +184,7 @@ BeginStep(Step *step, Relation index, const float *x, int ef, int width)
 	PipeannSearchBegin(step->search, l, &step->view.codes, step->source, query, &params);
 }
 
-/* Pages that it has read are of the own part, and one may stay in memory. */
+/* All pages that were read are of the own part, so one may be brought into shared_buffers. */
 static void
 EndStep(Step *step)
 {

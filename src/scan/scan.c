@@ -43,10 +43,10 @@
 #define MOST_AT_ONCE 1000
 
 /*
- * The parameters of a scan for this many rows that follow from settings. With a
- * target recall the list is no shorter than those with which recall was measured, as
- * in strict order. If more rows are wanted than are final after an early end there
- * is none, and in strict order the list is long enough for the search not to go on.
+ * The parameters that settings give a scan for this many rows. With a target recall the
+ * list is at least as long as those with which recall was measured, as in strict order.
+ * If more rows are wanted than an early end makes final, there is no early end, and in
+ * strict order the list is long enough for the search not to go on.
  */
 PipeannSearchParams
 PipeannScanParams(const PipeannMeta *meta, double rows)
@@ -877,7 +877,7 @@ NextRow(IndexScanDesc scan, PipeannScan *state)
 		if (state->only == NULL || OnlyTake(state->only, id, row, &dead))
 			return row;
 		if (dead)
-			state->looked_at--;		/* it was dead to everybody */
+			state->looked_at--;		/* it was dead to all */
 	}
 	return GivesUp(state) ? NULL : NextLeftOut(scan, state);
 }
@@ -894,7 +894,7 @@ pipeanngettuple(IndexScanDesc scan, ScanDirection dir)
 	if (state->search == NULL)
 		BeginSearch(scan, state);
 	else if (scan->kill_prior_tuple)
-		state->looked_at--;		/* it was dead to everybody */
+		state->looked_at--;		/* it was dead to all */
 
 	/* each of several scans finds how near its search begins before any is run */
 	bound = state->from_plan.bound;

@@ -36,7 +36,7 @@ extern int	pipeann_part;		/* the part that this server keeps in memory, or 0 */
 typedef struct PipeannDistanceBound
 {
 	bool		entering;		/* scans find where they begin, and return nothing */
-	float		entered;		/* how near that is, of the last one */
+	float		entered;		/* how near the last scan's search begins */
 	double		distance;		/* rows farther are not wanted */
 } PipeannDistanceBound;
 

@@ -33,14 +33,14 @@
 #define WALK_FAILS 0.8
 
 /*
- * The share of all nodes that pass is weighted like this many entries near the
- * query. Without it a single entry would make a difference where few match.
+ * The share of all nodes that pass is weighted like this many entries near the query.
+ * Without that a single entry would decide if few match.
  */
 #define PRIOR_ENTRIES 2
 
 /*
- * The list is stretched by a power of the share that matches, and at least to this part of
- * the nodes among which ten results are expected, but no more than MOST_STRETCH times.
+ * The list is stretched by a power of the share that matches. It has at least this part
+ * of the nodes among which ten matches are expected, and at most MOST_STRETCH * ef.
  */
 #define STRETCH 0.3
 #define NODES_OF_RESULT 1
@@ -98,9 +98,9 @@ PassingOf(const PipeannSearch *search, double matching)
 }
 
 /*
- * What a walk costs, with the code scan that may have to follow it: where its
- * list has to be stretched by more than the power of the share, so few nodes
- * nearby match that there may be none.
+ * The cost of a walk, and of the code scan that may have to follow it: if the power of
+ * the share does not stretch the list enough, so few nodes match that there may be none
+ * nearby.
  */
 static double
 WalkCost(const PipeannSearch *search)
@@ -629,7 +629,7 @@ PipeannSearchRun(PipeannSearch *search)
 		return ScanRest(search);	/* scanning all codes costs less */
 	else
 	{
-		/* pages of explored nodes are no longer needed; one that is after all is read again */
+		/* pages of explored nodes are no longer needed; if one is, it is read again */
 		if (PipeannHoldsTooMany(search))
 			PipeannSearchReleasePages(search);
 		if (!PipeannListRefill(search))

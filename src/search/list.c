@@ -50,7 +50,7 @@ PoolWiden(PipeannPool *pool, int length, int capacity)
 	pool->capacity = Max(pool->capacity, capacity);
 }
 
-/* Keep a candidate for later for which there is no room. */
+/* There is no room for a candidate: keep it for later. */
 void
 PipeannPoolDiscard(PipeannPool *pool, uint32 id, float dist)
 {
@@ -172,7 +172,7 @@ MergeFew(PipeannPool *pool, PipeannCandidate *items, int n)
 	NoteInserted(pool, end);
 }
 
-/* Those behind the head that do not match leave; only the first n may not. */
+/* Drop candidates behind the head that do not match; only the first n there may not. */
 static void
 KeepMatching(PipeannPool *pool, int n)
 {
@@ -237,8 +237,8 @@ PipeannPoolMerge(PipeannPool *pool, PipeannCandidate *items, int n)
 }
 
 /*
- * Fill the pool with the best of the discards behind what it has, which none is nearer
- * than. Their pages are not set.
+ * Append the nearest discards to the pool, up to its capacity; none is nearer than what
+ * it has. Their pages are not set.
  */
 static void
 PoolFill(PipeannPool *pool, int length)
@@ -469,7 +469,7 @@ PipeannListSetBound(PipeannSearch *search)
 	float		horizon = HorizonOfCodes(search);
 
 	search->pool.bound = Min(horizon, early);
-	/* in memory, straying from the way costs less than missing it */
+	/* in memory exploring too much costs less than missing the way */
 	if (horizon < early && (!search->params.one_of_several || search->reads > 0))
 		search->pool.least = Min(search->pool.least, BEYOND_HORIZON);
 	if (search->has_ended)

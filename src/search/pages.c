@@ -119,8 +119,8 @@ SumDistance(const PipeannLayout *layout, const void *query, const void *vector,
 }
 
 /*
- * The order key of one stored vector for a query (of kernels for its storage), with
- * its slot's aux.
+ * The order key of a stored vector; query is in the form of the storage's kernels
+ * (stored_query).
  */
 float
 PipeannExactDistance(const PipeannLayout *layout, const void *query,
@@ -643,7 +643,7 @@ ScoreVisited(uint32 page, const char *nodes, void *arg)
 	ScorePage(arg, page, nodes, 0, false);
 }
 
-/* Score all nodes of graph pages 0 .. pages - 1 instead. */
+/* Score all nodes of graph pages 0 .. pages - 1, instead of searching. */
 void
 PipeannSearchExact(PipeannSearch *search, uint32 pages)
 {

@@ -102,13 +102,12 @@ typedef struct PipeannSearchParams
 	bool		may_end_early;
 	bool		lists_all;		/* the list has room for all nodes: no early end, and
 								 * no code scan leaves out what may be near */
-	bool		has_horizon;	/* nothing farther than this order key is
-								 * wanted; */
+	bool		has_horizon;	/* nothing farther than `horizon` is wanted */
 	float		horizon;
 	bool		one_of_several; /* the horizon may shrink from run to run, and nodes
 								 * that only codes would find are not looked for */
-	bool		by_codes;		/* of sparse vectors: goes through codes, not the graph */
-	int			width;			/* most reads in flight; 0: the policy's own */
+	bool		by_codes;		/* sparse vectors are searched by a code scan */
+	int			width;			/* most reads in flight; 0: the policy's own width */
 	bool		by_page;		/* the nodes of whole pages are scored (pages.c) */
 	uint32		max_pages;		/* pages at hand or on their way at a time,
 								 * except a few that a round cannot do without */
@@ -121,14 +120,14 @@ typedef struct PipeannSearchParams
 	const uint32 *wanted_nodes;	/* or NULL: the nodes that may be results, which
 								 * matches() knows as well; all have codes */
 	uint32		nwanted_nodes;
-	PipeannMatches matches;		/* or NULL: every node does */
+	PipeannMatches matches;		/* or NULL: every node matches */
 	void	   *matches_arg;
 	const uint32 *left_out;		/* or NULL: a node that is no candidate */
 	PipeannMatches ends_at;		/* or NULL: whether a scored node ends the search */
 	void	   *ends_at_arg;
 	PipeannParts parts;			/* of the index */
-	uint32		own_part;		/* read first, or a larger number for none */
-	PipeannPassOn pass_on;		/* or NULL: all are */
+	uint32		own_part;		/* part that this server reads itself, or a larger number for none */
+	PipeannPassOn pass_on;		/* or NULL: no other server is asked */
 	void	   *pass_on_arg;
 } PipeannSearchParams;
 

@@ -78,7 +78,7 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 
 /* Whether extents follow each other, and the one in use has room for its contents. */
 static bool
-PlacesAreRight(const PipeannMeta *meta)
+ExtentsAreValid(const PipeannMeta *meta)
 {
 	const PipeannExtents *extents = &meta->extents;
 	uint64		end = 1;
@@ -124,7 +124,7 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 		MetaError(index, "The number of graph pages is out of range.");
 	if (meta->entry_count > ids)
 		MetaError(index, "The entry graph is out of range.");
-	if (!PlacesAreRight(meta) ||
+	if (!ExtentsAreValid(meta) ||
 		PipeannBlocksInUse(&meta->extents, l, meta->graph_pages, true) > MaxBlockNumber)
 		MetaError(index, "The extents are out of range.");
 }
