@@ -287,8 +287,8 @@ PipeannArenaTake(PipeannArena *arena, uint64 pages)
 	return place;
 }
 
-/* Give pages back. False if their segment cannot be mapped: then they are lost. */
-bool
+/* Give pages back; they are lost if their segment cannot be mapped. */
+void
 PipeannArenaGive(PipeannArena *arena, PipeannArenaPlace place, uint64 pages)
 {
 	int			number = (int) (place >> 32);
@@ -296,7 +296,7 @@ PipeannArenaGive(PipeannArena *arena, PipeannArenaPlace place, uint64 pages)
 	char	   *address = Map(arena, number);
 
 	if (address == NULL)
-		return false;
+		return;
 	LWLockAcquire(&arena->lock, LW_EXCLUSIVE);
 	FreePageManagerPut((FreePageManager *) address, (uint32) place, pages);
 	pg_atomic_fetch_sub_u64(&arena->used, pages);
@@ -307,7 +307,6 @@ PipeannArenaGive(PipeannArena *arena, PipeannArenaPlace place, uint64 pages)
 		dsm_unpin_segment(segment->handle);
 	}
 	LWLockRelease(&arena->lock);
-	return true;
 }
 
 /* Where pages are in this backend, or NULL if it cannot be mapped. */

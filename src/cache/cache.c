@@ -385,6 +385,8 @@ MakeAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, b
 			LimitOwn();
 			if (may_share)
 				PipeannReportNoRoom(RelationGetRelationName(index));
+			else
+				attachment->tried = 0;
 		}
 	}
 	if (attachment->header->halves != 0)

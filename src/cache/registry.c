@@ -58,20 +58,18 @@ GiveBack(PipeannCacheEntry *entry)
 	chunks = PipeannRootAt(header, header->chunks);
 	for (uint32 i = 0; i < header->ids / PIPEANN_CHUNK_NODES; i++)
 		if (pg_atomic_read_u64(&chunks[i]) != PIPEANN_NOWHERE)
-			(void) PipeannArenaGive(arena, pg_atomic_read_u64(&chunks[i]),
-									 header->chunk_pages);
+			PipeannArenaGive(arena, pg_atomic_read_u64(&chunks[i]), header->chunk_pages);
 	for (place = pg_atomic_read_u64(&header->row_map);
 		 place != PIPEANN_NOWHERE &&
 		 (map = (PipeannMapMemory *) PipeannArenaAt(arena, place)) != NULL;
 		 place = former)
 	{
 		former = map->former;
-		(void) PipeannArenaGive(arena, place, map->pages);
+		PipeannArenaGive(arena, place, map->pages);
 	}
 	if (pg_atomic_read_u64(&header->entry_graph) != PIPEANN_NOWHERE)
-		(void) PipeannArenaGive(arena, pg_atomic_read_u64(&header->entry_graph),
-								header->entry_pages);
-	(void) PipeannArenaGive(arena, entry->root, entry->root_pages);
+		PipeannArenaGive(arena, pg_atomic_read_u64(&header->entry_graph), header->entry_pages);
+	PipeannArenaGive(arena, entry->root, entry->root_pages);
 }
 
 /* Free the entries that are doomed and have no users, with their memory; whether any was. */
@@ -459,7 +457,7 @@ PipeannRegistryTake(PipeannCacheEntry *entry, uint64 pages)
 void
 PipeannRegistryGive(PipeannCacheEntry *entry, PipeannArenaPlace place, uint64 pages)
 {
-	(void) PipeannArenaGive(&pipeann_control->arena, place, pages);
+	PipeannArenaGive(&pipeann_control->arena, place, pages);
 	pg_atomic_fetch_sub_u64(&entry->pages, pages);
 }
 

@@ -264,7 +264,7 @@ PipeannAttachmentUnlock(PipeannAttachment *attachment)
 /* arena.c */
 extern char pipeann_arena_error[]; /* the system's last refusal, or "" */
 extern PipeannArenaPlace PipeannArenaTake(PipeannArena *arena, uint64 pages);
-extern bool PipeannArenaGive(PipeannArena *arena, PipeannArenaPlace place, uint64 pages);
+extern void PipeannArenaGive(PipeannArena *arena, PipeannArenaPlace place, uint64 pages);
 extern void PipeannArenaUnmapGone(PipeannArena *arena);
 extern char *PipeannArenaAt(PipeannArena *arena, PipeannArenaPlace place);
 extern PipeannControl *pipeann_control; /* NULL: not yet made, or not available */

@@ -225,6 +225,7 @@ sub test_little
 
 	# a statement that began before a reload has the former setting, as have its parallel workers, and drops no cache for it
 	$sessions[1]->rows("SET $_") for 'max_parallel_workers_per_gather = 2', 'parallel_setup_cost = 0', 'parallel_tuple_cost = 0', 'min_parallel_table_scan_size = 0', 'min_parallel_index_scan_size = 0';
+	$sessions[0]->rows("SELECT id FROM large ORDER BY $near LIMIT 1");
 	my $turns = sub { return $sessions[0]->row('SELECT last_value FROM turns'); };
 	$sessions[0]->rows('CREATE SEQUENCE turns; CREATE TABLE go AS SELECT 1 AS one');
 	$sessions[1]->send("DO \$\$ BEGIN WHILE EXISTS (SELECT FROM go) LOOP PERFORM nextval('turns') FROM (SELECT id FROM large ORDER BY $near LIMIT 1) s; PERFORM count(*) FROM source; END LOOP; END \$\$");
