@@ -298,7 +298,7 @@ AddBitmapPaths(PlannerInfo *root, RelOptInfo *table)
 /* ---------- finished plans ---------- */
 
 /*
- * On the way down the columns of scans that are read are determined. Nodes not
+ * On the way down it is found which columns of each plan are read. Nodes not
  * known to pass rows on are assumed to read everything: sorts, merges,
  * aggregates, set operations, and nodes of other extensions.
  */

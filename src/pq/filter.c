@@ -109,7 +109,7 @@ Keep(const PipeannCodes *codes, const PipeannCodeColumn *column, uint32 first,
 		uint64		any[PIPEANN_BLOCK_WORDS] = {0};
 		uint64		with[PIPEANN_BLOCK_WORDS];
 
-		/* a column of two bytes: a row is a set of second bytes and its first bytes */
+		/* a column of two bytes: the first bytes of a row share its second bytes */
 		for (int i = 0; i < column->nrows; i++)
 		{
 			memset(with, 0xFF, n / 8);

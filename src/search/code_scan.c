@@ -318,8 +318,8 @@ TakeBatch(PipeannSearch *search, PipeannDiscard *batch, int n, float bound)
 
 /*
  * The code distance from which on nodes are beyond the horizon of one of several
- * searches. (It need not be certain for sparse vectors, of which far more nodes are
- * read than wanted. A horizon by WHERE does not end the scan: all rows within it count.)
+ * searches. (For sparse vectors it need not be certain, as far more nodes are read
+ * than wanted. A horizon by WHERE does not end the scan: all rows within it count.)
  */
 static float
 HorizonOfScan(const PipeannSearch *search)

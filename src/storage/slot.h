@@ -398,7 +398,7 @@ PipeannStripeLength(const PipeannLayout *l)
 	return l->stripe_codes + (uint32) l->stripe_pages * l->node_pages;
 }
 
-/* Where a block is in the file whose number counts no extents. */
+/* The block number in the file, from one that does not count extents. */
 static inline BlockNumber
 PipeannSkipExtents(const PipeannExtents *extents, BlockNumber block)
 {
