@@ -84,13 +84,13 @@ sub contents
 sub sealed { my ($self, $block) = @_; return unpack 'L', substr $self->page($block), $BLOCK - 8, 4; }
 sub kind { my ($self, $block) = @_; return unpack 'C', substr $self->page($block), $BLOCK - 4, 1; }
 
-# Write bytes into a page and seal it.
+# Write bytes into a page, which is sealed when all is saved.
 sub forge
 {
 	my ($self, $block, $offset, $bytes) = @_;
 
 	substr $self->{bytes}, $block * $BLOCK + $offset, length $bytes, $bytes;
-	substr $self->{bytes}, ($block + 1) * $BLOCK - 8, 4, pack 'L', checksum($self->page($block), $block);
+	$self->{forged}{$block} = 1;
 	return;
 }
 
@@ -98,6 +98,7 @@ sub save
 {
 	my ($self) = @_;
 
+	substr $self->{bytes}, ($_ + 1) * $BLOCK - 8, 4, pack 'L', checksum($self->page($_), $_) for keys %{ $self->{forged} };
 	open my $file, '+<:raw', $self->{path} or die "$self->{path}: $!";
 	print $file $self->{bytes};
 	close $file or die $!;

@@ -15,7 +15,7 @@ random_seed();
 
 my $ROWS = 5000;
 my ($version) = `pg_config --version` =~ /PostgreSQL (\d+)/;
-my $node = make_node('check', conf => "wal_level = replica\nmax_wal_senders = 4\nhot_standby = on",
+my $node = make_node('check', conf => "shared_buffers = 1MB\npipeann.shared_memory = 0\nwal_level = replica\nmax_wal_senders = 4\nhot_standby = on",
 	init => { allows_streaming => 1, extra => [ $version >= 18 ? '--no-data-checksums' : () ] });
 leave_unchecked($node);	# fields are forged again and again, and the check is the test
 
@@ -27,11 +27,13 @@ load_vectors($node, 'bytes', [ @$vectors[ $ROWS .. $ROWS + 29 ] ], 10001);
 $node->safe_psql('postgres', "INSERT INTO bytes SELECT 20000 + n + (id = 500)::int * 1000, v FROM bytes, generate_series(1, 300) n WHERE id IN (500, 10004);"
 	. 'DELETE FROM items WHERE id % 500 = 0; VACUUM items, bytes');
 
+sub ask_check { my ($session, $table, $all) = @_; return $session->ask("SELECT pipeann_check('${table}_v', " . ($all ? 'true' : 'false') . ')'); }
+
 sub check_result
 {
 	my ($table, $all, $server) = @_;
 	my $session = session($server || $node);
-	my $answer = $session->ask("SELECT pipeann_check('${table}_v', " . ($all ? 'true' : 'false') . ')');
+	my $answer = ask_check($session, $table, $all);
 	$session->close;
 	return $answer;
 }
@@ -60,6 +62,8 @@ $node->safe_psql('postgres', 'CREATE TABLE kinds AS SELECT id, id % 23 AS kind, 
 $node->safe_psql('postgres', 'CREATE TABLE elements (id int, v sparsevec(49)); INSERT INTO elements SELECT id, (CASE WHEN id % 30 = 0 THEN v'
 	. ' ELSE subvector(v, 15, 12) || array_fill(0, ARRAY[37])::vector END)::sparsevec FROM items; CREATE INDEX elements_v ON elements USING pipeann (v sparsevec_l2_ops) WITH (m = 8)');
 
+$node->safe_psql('postgres', "CREATE TABLE filler (t text); ALTER TABLE filler ALTER t SET STORAGE plain; INSERT INTO filler SELECT repeat('x', 7000) FROM generate_series(1, 800); VACUUM filler");
+
 is_sound($_, 'intact') for qw(items bytes valued kinds elements);
 
 my %path = map { $_ => $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('${_}_v')") } qw(items bytes valued kinds elements);
@@ -74,6 +78,10 @@ for my $table (sort keys %path)
 	is("@wrong", '', "$table: checksums recomputed are those on the pages");
 }
 
+# The server goes on while pages are forged: each session reads codes for itself, and reading all of
+# "filler", which has a row a page, pushes everything else out of shared_buffers.
+my $evict = "SELECT count(t) FROM filler WHERE ctid IN (SELECT format('(%s,1)', n)::tid FROM generate_series(0, 799) n)";
+
 # Forge, check, and put everything back. The check must fail with this message,
 # also without looking at the table unless "rows" is set.
 sub forged
@@ -85,24 +93,35 @@ sub forged
 
 	$like =~ s/%(\d)/$names[$1 - 1]/g;
 	$pages->save;
-	$node->start;
-	my $answer = check_result($table, $options{rows});
+	$node->start unless $node->{_pid};
+	my $session = session($node);
+	$session->rows($evict);
+	my $answer = ask_check($session, $table, $options{rows});
 	is($answer->{state}, 'XX002', "$what: index_corrupted");
 	like($answer->{error} || '', qr/$like/, "$what: named");
-	is(check_result($table, 0)->{error}, undef, "$what: not told without the table") if $options{rows};
-	$node->stop;
-	open my $file, '>:raw', $path{$table} or die $!;
-	print $file $intact{$table};
-	close $file;
+	is(ask_check($session, $table, 0)->{error}, undef, "$what: not told without the table") if $options{rows};
+	$session->close;
+	put_back($table);
 	return;
 }
 
-# A node with rows, not the first, and its block.
+sub put_back
+{
+	my ($table) = @_;
+
+	open my $file, '+<:raw', $path{$table} or die $!;
+	print $file $intact{$table};
+	close $file or die $!;
+	return;
+}
+
+# A node with rows, not the first, of those in the intact file.
+my %nodes;
 sub some_node
 {
 	my ($pages) = @_;
-	my @nodes = grep { my $slot = $pages->slot($_); $slot->{flags} == $PipeannPages::USED && $slot->{ntids} == 1 && $slot->{degree} > 4 } $pages->nodes;
-	return $nodes[ 100 + rand($#nodes - 100) ];
+	my $nodes = $nodes{ $pages->{path} } //= [ grep { my $slot = $pages->slot($_); $slot->{flags} == $PipeannPages::USED && $slot->{ntids} == 1 && $slot->{degree} > 4 } $pages->nodes ];
+	return $nodes->[ 100 + rand($#$nodes - 100) ];
 }
 
 sub slot_bytes
@@ -175,6 +194,7 @@ for my $length (0, 5, 2001)
 }
 
 # No search, insert or VACUUM reads beyond a slot, whatever is there.
+$node->stop;
 {
 	my $pages = PipeannPages->new($path{elements});
 	my @long = $long->($pages);
@@ -306,6 +326,7 @@ forged('TIDs exchanged', 'items', sub {
 
 # Half precision that knows nothing of what it lost, as beyond its largest number: rows with
 # vectors that differ by less join their nodes.
+$node->stop;
 {
 	my $pages = PipeannPages->new($path{items});
 	my @halves = grep { $pages->slot($_)->{flags} == $PipeannPages::USED && $pages->slot($_)->{length} > 0 } $pages->nodes;
@@ -320,9 +341,8 @@ forged('TIDs exchanged', 'items', sub {
 		'{7,90001}', 'and rows are found there');
 	$node->safe_psql('postgres', 'DELETE FROM items WHERE id = 90001');
 	$node->stop;
-	open my $file, '>:raw', $path{items} or die $!;
-	print $file $intact{items};
-	close $file;
+	truncate $path{items}, length $intact{items} or die $!;
+	put_back('items');
 }
 
 # Values of included columns. A row is an index tuple: TID, size and flags, values.
@@ -465,7 +485,8 @@ forged('page of another kind', 'items', sub {
 {
 	my @indexes = qw(parted_0_v_idx parted_1_v_idx);
 
-	$node->start;
+	# what is forged is in no buffer any more
+	$node->restart;
 	$node->safe_psql('postgres', 'CREATE TABLE parted (id int, v vector(49)) PARTITION BY RANGE (id);'
 		. 'CREATE TABLE parted_0 PARTITION OF parted FOR VALUES FROM (0) TO (4700); CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (4700) TO (1000000);'
 		. 'INSERT INTO parted SELECT id, v FROM items; CREATE INDEX ON parted USING pipeann (v vector_l2_ops) WITH (m = 8)');
@@ -522,7 +543,9 @@ forged('page of another kind', 'items', sub {
 
 is_sound($_, 'put back') for qw(items bytes valued);
 
-# While rows come and go; the check sees every state of an insert.
+# While rows come and go; the check sees every state of an insert. Codes are in shared memory, as usual.
+$node->append_conf('postgresql.conf', 'pipeann.shared_memory = 64MB');
+$node->restart;
 my @writers = map { session($node, timeout => 300) } 1 .. 2;
 my $late = join ',', map { "($_, '$vectors->[$_ - 1]'::vector)" } $ROWS + 1 .. $ROWS + 600;
 $node->safe_psql('postgres', "CREATE TABLE late (id int, v vector(49)); INSERT INTO late VALUES $late");
