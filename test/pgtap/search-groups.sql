@@ -5,9 +5,9 @@ BEGIN;
 SELECT plan(65);
 -- lines 11 to 14 of an image, and lines 15 to 18 of another one behind them
 CREATE TABLE padded AS
-SELECT id, 1 AS model, (subvector(val, 309, 112) || array_fill(0, ARRAY[112])::vector)::vector(224) AS val FROM images WHERE id <= 3000
+SELECT id, 1 AS model, (subvector(val, 309, 112) || array_fill(0, ARRAY[112])::vector)::vector(224) AS val FROM images WHERE id <= 2150
 UNION ALL
-SELECT id, 2, (array_fill(0, ARRAY[112])::vector || subvector(val, 421, 112))::vector(224) FROM images WHERE id BETWEEN 3001 AND 6000;
+SELECT id, 2, (array_fill(0, ARRAY[112])::vector || subvector(val, 421, 112))::vector(224) FROM images WHERE id BETWEEN 3001 AND 5150;
 CREATE TABLE asked AS
 SELECT id, 1 AS model, (subvector(val, 309, 112) || array_fill(0, ARRAY[112])::vector)::vector(224) AS val FROM queries WHERE id <= 25
 UNION ALL

@@ -32,9 +32,9 @@ CREATE FUNCTION narrow(i bigint) RETURNS sparsevec LANGUAGE sql IMMUTABLE AS $$
 	SELECT array_agg(CASE WHEN j <= 2 OR h(i * 64 + j, 3) < 0.33 THEN 200 * h(i % 5 * 64 + j, 1) - 100 + h(i * 64 + j, 2) ELSE 0 END)::vector::sparsevec
 	FROM generate_series(1, 4) j $$;
 
-CREATE TABLE sets AS SELECT i AS id, member(i)::bit(1024) AS v FROM generate_series(1, 6000) i;
-CREATE TABLE spikes AS SELECT i AS id, spiky(i)::vector(48) AS v FROM generate_series(1, 6000) i;
-CREATE TABLE narrow AS SELECT i AS id, narrow(i)::sparsevec(4) AS v FROM generate_series(1, 6000) i;
+CREATE TABLE sets AS SELECT i AS id, member(i)::bit(1024) AS v FROM generate_series(1, 4500) i;
+CREATE TABLE spikes AS SELECT i AS id, spiky(i)::vector(48) AS v FROM generate_series(1, 4500) i;
+CREATE TABLE narrow AS SELECT i AS id, narrow(i)::sparsevec(4) AS v FROM generate_series(1, 4500) i;
 CREATE TABLE narrow_queries AS SELECT i AS id, array_agg(500 * h(i * 64 + j, 4) - 250)::vector::sparsevec AS q
 FROM generate_series(1, 60) i, generate_series(1, 4) j GROUP BY i;
 CREATE TABLE set_queries AS SELECT i AS id, member(100000 + i)::bit(1024) AS q FROM generate_series(1, 60) i;

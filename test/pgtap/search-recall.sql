@@ -2,9 +2,9 @@
 \ir data.psql
 BEGIN;
 SELECT plan(48);
-CREATE TABLE base AS SELECT id, val FROM images WHERE id <= 6000;
+CREATE TABLE base AS SELECT id, val FROM images WHERE id <= 4500;
 ALTER TABLE base ALTER COLUMN val SET STORAGE PLAIN;
-CREATE TABLE unit AS SELECT id, l2_normalize(val::vector)::vector(784) AS val FROM images WHERE id <= 5000;
+CREATE TABLE unit AS SELECT id, l2_normalize(val::vector)::vector(784) AS val FROM images WHERE id <= 4300;
 
 -- Euclidean distance, bytes
 CREATE INDEX base_l2 ON base USING pipeann (val vector_l2_ops);
@@ -106,7 +106,7 @@ DROP INDEX unit_ip;
 -- a poor index: pipeann_recall agrees with what SQL measures for held-out queries, also
 -- where it makes its own, and does not where rows of the index are the queries; a longer
 -- list makes up for it
-CREATE INDEX base_poor ON base USING pipeann (val vector_l2_ops) WITH (m = 4, ef_construction = 12, pq_bytes = 4);
+CREATE INDEX base_poor ON base USING pipeann (val vector_l2_ops) WITH (m = 4, ef_construction = 12, pq_bytes = 2);
 SET pipeann.iterative_scan = off;
 SET pipeann.ef_search = 20;
 CREATE TEMP TABLE poor AS SELECT recall('base', '<->', k => 10, nqueries => 100) AS recall;
