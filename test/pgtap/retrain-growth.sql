@@ -33,10 +33,11 @@ DROP TABLE grown;
 TRUNCATE truths;
 
 -- at eight times the nodes an insert makes others, one in 256 that looks
-CREATE TABLE tenfold (id int, val vector(8));
+CREATE TABLE tenfold (id int, val vector(112));
 CREATE TRIGGER tenfold_first BEFORE INSERT ON tenfold EXECUTE FUNCTION lock_first();
 CREATE INDEX tenfold_idx ON tenfold USING pipeann (val vector_l2_ops) WITH (m = 4, ef_construction = 10, storage = uint8);
-INSERT INTO tenfold SELECT i, ARRAY(SELECT hashint8(i * 8 + j) & 255 FROM generate_series(1::int8, 8) j)::vector FROM generate_series(1::int8, 33500) i;
+INSERT INTO tenfold SELECT id, val FROM strips WHERE id <= 10000 UNION ALL SELECT 20000 + id, subvector(val, 85, 112) FROM images WHERE id <= 10000
+	UNION ALL SELECT 30000 + id, subvector(val, 197, 112) FROM images WHERE id <= 10000 UNION ALL SELECT 40000 + id, subvector(val, 421, 112) FROM images WHERE id <= 6000;
 SELECT diag(format('%s nodes, trained on %s', nodes, trained_nodes)) FROM pipeann_index_info('tenfold_idx');
 SELECT ok(generation = 2 AND trained_nodes BETWEEN 32768 AND 33280, 'eight times the nodes') FROM pipeann_index_info('tenfold_idx');
 SELECT is(pipeann_check('tenfold_idx', true), (pipeann_index_info('tenfold_idx')).nodes, 'eight times: the index is whole');

@@ -39,7 +39,8 @@ my $insert = 'INSERT INTO items SELECT * FROM source WHERE id = a[i]';
 run_beside_searches($node, [ @$vectors[ 0 .. 3599 ] ], 'filling',
 	(map { each_row("SELECT id FROM source WHERE id BETWEEN 3601 AND 5600 AND id % 4 = $_", $insert) } 0 .. 3),
 	each_row('SELECT id FROM source WHERE id <= 3600 AND id % 6 = 0', 'DELETE FROM items WHERE id = a[i]'),
-	join(';', ('VACUUM items', 'SELECT pg_sleep(0.3)') x 8));
+	join(';', ('VACUUM items', 'SELECT pg_sleep(0.3)') x 8),
+	join(';', ("SELECT pipeann_check('items_v', true)") x 20));
 {
 	my $session = session($node);
 	gets_codes($session, 'items_v', 'filling: the index has codes');
@@ -54,7 +55,11 @@ run_beside_searches($node, [ @$vectors[ 0 .. 3599 ] ], 'churning',
 	each_row('SELECT id FROM source WHERE id <= 3600 AND id % 6 = 1', 'DELETE FROM items WHERE id = a[i]'),
 	each_row('SELECT id FROM source WHERE id <= 3600 AND id % 6 = 2', 'UPDATE items SET v = s.v FROM source s WHERE items.id = a[i] AND s.id = a[i] + 6000'),
 	join(';', ('VACUUM items', 'SELECT pg_sleep(0.3)') x 5),
-	'REINDEX INDEX CONCURRENTLY items_v');
+	each_row('SELECT id FROM source WHERE id % 25 = 3',
+		'DELETE FROM items WHERE id = (SELECT id FROM items ORDER BY v <-> (SELECT v FROM source WHERE id = a[i]) LIMIT 1)'),
+	join(';', "SELECT pipeann_check('items_v', true)", 'REINDEX INDEX CONCURRENTLY items_v', "SELECT pipeann_check('items_v', true)",
+		'CREATE INDEX CONCURRENTLY items_w ON items USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40)',
+		"SELECT pipeann_check('items_w', true)", 'DROP INDEX CONCURRENTLY items_w'));
 check_all('churning', 'id <= 3600 AND id % 6 IN (0, 2)');
 
 # the same few vectors in many rows, from everywhere at once
