@@ -216,7 +216,7 @@ for my $round (1 .. $KILLS)
 {
 	my $kind = $kinds[ $round % @kinds ];
 	my $hard = $round % 6 != 0;	# 20 times kill -9
-	my $seconds = 0.02 + rand($kind eq 'build' ? 2 : 1);
+	my $seconds = 0.02 + rand($kind eq 'build' ? 1.2 : 0.6);
 	my $name = sprintf 'kill %d, %s, after %.3f s of %s', $round, $hard ? 'KILL' : 'immediate', $seconds, $kind;
 	my $from = -s $node->logfile;
 	my ($before, @sessions);
