@@ -23,7 +23,6 @@
 #include "catalog/pg_amop.h"
 #include "catalog/pg_amproc.h"
 #include "catalog/pg_opclass.h"
-#include "catalog/pg_opfamily.h"
 #include "catalog/pg_type.h"
 #include "commands/vacuum.h"
 #include "distance/distance.h"
@@ -38,7 +37,6 @@
 #include "scan/scan.h"
 #include "search/search.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/regproc.h"
 #include "utils/rel.h"
 #include "utils/selfuncs.h"
@@ -242,79 +240,35 @@ InitSearchSettings(void)
 
 /* The validator of operator classes. */
 
-/* Report what is wrong with a family; returns false. */
+/* Report what is wrong with an operator class or its family; returns false. */
 static bool
-Reject(const char *opfamily, const char *what)
+Reject(Form_pg_opclass opclass, const char *what)
 {
 	ereport(INFO,
 			(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-			 errmsg("operator family \"%s\" of access method pipeann contains %s",
-					opfamily, what)));
+			 errmsg("operator class \"%s\" of access method pipeann has %s",
+					NameStr(opclass->opcname), what)));
 	return false;
 }
 
 static bool
-ValidateProc(const char *opfamily, Form_pg_amproc proc)
+IsValidProc(Form_pg_amproc proc)
 {
-	const char *name = format_procedure(proc->amproc);
-
-	if (proc->amproclefttype != proc->amprocrighttype)
-		return Reject(opfamily,
-					  psprintf("support function %s with different left and right input types",
-							   name));
-	if (proc->amprocnum != PIPEANN_OPTIONS_PROC)
-		return Reject(opfamily,
-					  psprintf("function %s with invalid support number %d",
-							   name, proc->amprocnum));
-	if (!check_amoptsproc_signature(proc->amproc))
-		return Reject(opfamily,
-					  psprintf("function %s with wrong signature for support number %d",
-							   name, proc->amprocnum));
-	return true;
+	return proc->amprocnum == PIPEANN_OPTIONS_PROC && proc->amproclefttype == proc->amprocrighttype &&
+		check_amoptsproc_signature(proc->amproc);
 }
 
 /* A distance is an ordering operator, all others are conditions. */
 static bool
-ValidateOperator(const char *opfamily, Form_pg_amop oper)
+IsValidOperator(Form_pg_amop oper)
 {
 	bool		is_distance = oper->amopstrategy < PIPEANN_LESS_STRATEGY;
-	const char *name = format_operator(oper->amopopr);
 
-	if (oper->amopstrategy < 1 || oper->amopstrategy > PIPEANN_NUM_STRATEGIES)
-		return Reject(opfamily,
-					  psprintf("operator %s with invalid strategy number %d",
-							   name, oper->amopstrategy));
-	if (oper->amoppurpose != (is_distance ? AMOP_ORDER : AMOP_SEARCH) ||
-		(is_distance && !opfamily_can_sort_type(oper->amopsortfamily, FLOAT8OID)))
-		return Reject(opfamily,
-					  psprintf("invalid ORDER BY specification for operator %s",
-							   name));
-	if (!check_amop_signature(oper->amopopr,
-							  is_distance ? FLOAT8OID : BOOLOID,
-							  oper->amoplefttype, oper->amoprighttype))
-		return Reject(opfamily,
-					  psprintf("operator %s with wrong signature", name));
-	return true;
-}
-
-static bool
-ValidateMembers(Oid opfamily, const char *name)
-{
-	CatCList   *procs = SearchSysCacheList1(AMPROCNUM,
-											ObjectIdGetDatum(opfamily));
-	CatCList   *operators = SearchSysCacheList1(AMOPSTRATEGY,
-												ObjectIdGetDatum(opfamily));
-	bool		result = true;
-
-	for (int i = 0; i < procs->n_members; i++)
-		result &= ValidateProc(name, (Form_pg_amproc)
-							   GETSTRUCT(&procs->members[i]->tuple));
-	for (int i = 0; i < operators->n_members; i++)
-		result &= ValidateOperator(name, (Form_pg_amop)
-								   GETSTRUCT(&operators->members[i]->tuple));
-	ReleaseCatCacheList(procs);
-	ReleaseCatCacheList(operators);
-	return result;
+	return oper->amopstrategy >= 1 && oper->amopstrategy <= PIPEANN_NUM_STRATEGIES &&
+		oper->amoppurpose == (is_distance ? AMOP_ORDER : AMOP_SEARCH) &&
+		(!is_distance || opfamily_can_sort_type(oper->amopsortfamily, FLOAT8OID)) &&
+		check_amop_signature(oper->amopopr, is_distance ? FLOAT8OID : BOOLOID,
+							 oper->amoplefttype, oper->amoprighttype);
 }
 
 /*
@@ -322,53 +276,46 @@ ValidateMembers(Oid opfamily, const char *name)
  * another one has conditions, and no metric.
  */
 static bool
-ValidateComplete(Oid opfamily, Oid intype, const char *opclass)
-{
-	int			distances = 0;
-	int			conditions = 0;
-
-	for (int i = 1; i <= PIPEANN_NUM_STRATEGIES; i++)
-		*(i < PIPEANN_LESS_STRATEGY ? &distances : &conditions) +=
-			OidIsValid(get_opfamily_member(opfamily, intype, intype, i));
-	if (PipeannTypeOf(intype) == PIPEANN_NUM_TYPES ? distances == 0 && conditions > 0 :
-		distances == 1 && conditions == 0)
-		return true;
-	ereport(INFO,
-			(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-			 errmsg("operator class \"%s\" of access method %s has %d distances and %d conditions",
-					opclass, "pipeann", distances, conditions)));
-	return false;
-}
-
-static char *
-FamilyName(Oid opfamily)
-{
-	HeapTuple	tuple = SearchSysCache1(OPFAMILYOID,
-										ObjectIdGetDatum(opfamily));
-	char	   *name;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for operator family %u", opfamily);
-	name = pstrdup(NameStr(((Form_pg_opfamily) GETSTRUCT(tuple))->opfname));
-	ReleaseSysCache(tuple);
-	return name;
-}
-
-static bool
 pipeannvalidate(Oid opclassoid)
 {
 	HeapTuple	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(opclassoid));
 	Form_pg_opclass opclass;
-	char	   *family;
-	bool		result;
+	CatCList   *procs;
+	CatCList   *operators;
+	Oid			type;
+	int			distances = 0;
+	int			conditions = 0;
+	bool		result = true;
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for operator class %u", opclassoid);
 	opclass = (Form_pg_opclass) GETSTRUCT(tuple);
-	family = FamilyName(opclass->opcfamily);
-	result = ValidateMembers(opclass->opcfamily, family);
-	result &= ValidateComplete(opclass->opcfamily, opclass->opcintype,
-							   NameStr(opclass->opcname));
+	type = opclass->opcintype;
+	procs = SearchSysCacheList1(AMPROCNUM, ObjectIdGetDatum(opclass->opcfamily));
+	operators = SearchSysCacheList1(AMOPSTRATEGY, ObjectIdGetDatum(opclass->opcfamily));
+	for (int i = 0; i < procs->n_members; i++)
+	{
+		Form_pg_amproc proc = (Form_pg_amproc) GETSTRUCT(&procs->members[i]->tuple);
+
+		if (!IsValidProc(proc))
+			result = Reject(opclass, psprintf("invalid support function %s of number %d",
+											  format_procedure(proc->amproc), proc->amprocnum));
+	}
+	for (int i = 0; i < operators->n_members; i++)
+	{
+		Form_pg_amop oper = (Form_pg_amop) GETSTRUCT(&operators->members[i]->tuple);
+
+		if (!IsValidOperator(oper))
+			result = Reject(opclass, psprintf("invalid operator %s for strategy %d",
+											  format_operator(oper->amopopr), oper->amopstrategy));
+		if (oper->amoplefttype == type && oper->amoprighttype == type)
+			(*(oper->amopstrategy < PIPEANN_LESS_STRATEGY ? &distances : &conditions))++;
+	}
+	ReleaseCatCacheList(procs);
+	ReleaseCatCacheList(operators);
+	if (PipeannTypeOf(type) == PIPEANN_NUM_TYPES ? distances > 0 || conditions == 0 :
+		distances != 1 || conditions > 0)
+		result = Reject(opclass, psprintf("%d distances and %d conditions", distances, conditions));
 	ReleaseSysCache(tuple);
 	return result;
 }
