@@ -867,9 +867,8 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 		.near_pages = IsWide(&state->near) ? 0 : NEAR_PAGES,
 		.max_pages = PG_INT32_MAX,
 		.out_of_line_distance = OutOfLineDistance,
-		.out_of_line_arg = state,
 		.ends_at = ends_at,
-		.ends_at_arg = state
+		.arg = state
 	};
 	bool		exact = view->cache == NULL ||
 		(state->norm > 0 && state->norm < LEAST_NORM) || state->norm > MOST_NORM;

@@ -104,12 +104,11 @@ BeginAsked(PipeannIndexView *view, PipeannPageSource *source, PipeannSearch *sea
 	asking->exact = PipeannArray(float, PipeannFloats(view->meta.layout.storage,
 													  view->meta.layout.dim));
 	own.out_of_line_distance = OutOfLineDistance;
-	own.out_of_line_arg = asking;
+	own.arg = asking;
 	if (asked->own != PIPEANN_INVALID_ID)
 	{
 		own.left_out = &asked->own;
 		own.matches = IsOther;
-		own.matches_arg = asking;
 	}
 	PipeannSearchBegin(search, &view->meta.layout,
 					   view->cache == NULL ? NULL : &view->codes, source,

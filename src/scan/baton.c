@@ -35,49 +35,39 @@ typedef struct Head
 
 /* ---------- the server that a client queries ---------- */
 
-/* The argument of a search's callback. */
-typedef struct Baton
-{
-	PipeannScan *state;
-	TimestampTz until;			/* how long to wait for other servers, or 0 */
-} Baton;
-
 /* The query is sent as the user gave it, so that each server converts it in the same way. */
 static bool
 PassOn(PipeannSearch *search, uint32 part, void *arg)
 {
-	Baton	   *baton = arg;
-	const PipeannScan *state = baton->state;
+	PipeannScan *state = arg;
 	const PipeannMeta *meta = &state->view.meta;
 	PipeannIdList list = PipeannSearchList(search);
-	Size		query = mul_size(meta->layout.dim, sizeof(float));
 	Head		head = {
 		.dim = meta->layout.dim,.build_id = meta->build_id,
 		.ef = list.length,.width = pipeann_pipeline_width,.n = list.n,
 		.explored = list.explored
 	};
-	Size		ids = mul_size(list.n, sizeof(uint32));
-	Size		size = VARHDRSZ + sizeof(head) + query + ids;
-	bytea	   *message = palloc(size);
-	char	   *to = VARDATA(message);
+	StringInfoData message;
 	bytea	   *answer;
 
 	memcpy(head.magic, MAGIC, sizeof(head.magic));
-	SET_VARSIZE(message, size);
-	memcpy(to, &head, sizeof(head));
-	memcpy(to + sizeof(head),
-		   PipeannDatumElements(meta->layout.type,
-								state->scan->orderByData->sk_argument,
-								meta->layout.dim), query);
-	memcpy(to + sizeof(head) + query, list.ids, ids);
-	answer = pipeann_ask_part(state->view.index, part, message, &baton->until);
+	initStringInfo(&message);
+	appendStringInfoSpaces(&message, VARHDRSZ);
+	appendBinaryStringInfo(&message, (char *) &head, sizeof(head));
+	appendBinaryStringInfo(&message, (const char *)
+						   PipeannDatumElements(meta->layout.type, state->scan->orderByData->sk_argument,
+												meta->layout.dim),
+						   mul_size(meta->layout.dim, sizeof(float)));
+	appendBinaryStringInfo(&message, (char *) list.ids, mul_size(list.n, sizeof(uint32)));
+	SET_VARSIZE(message.data, message.len);
+	answer = pipeann_ask_part(state->view.index, part, (bytea *) message.data, &state->until);
 	if (answer != NULL)
 	{
 		PipeannSearchTakeIds(search, VARDATA_ANY(answer),
 							 VARSIZE_ANY_EXHDR(answer) / sizeof(uint32));
 		pfree(answer);
 	}
-	pfree(message);
+	pfree(message.data);
 	pfree(list.ids);
 	return true;
 }
@@ -89,8 +79,6 @@ PassOn(PipeannSearch *search, uint32 part, void *arg)
 void
 PipeannBatonBegin(PipeannScan *state, PipeannSearchParams *params)
 {
-	Baton	   *baton;
-
 	if (pipeann_ask_part == NULL || IsParallelWorker() || pipeann_parts == 0 ||
 		state->filter != NULL || state->tid_filter != NULL ||
 		state->view.cache == NULL || !state->comparable ||
@@ -100,8 +88,6 @@ PipeannBatonBegin(PipeannScan *state, PipeannSearchParams *params)
 	params->parts = PipeannIndexParts(&state->view.meta);
 	params->own_part = (uint32) pipeann_part - 1;
 	params->pass_on = PassOn;
-	params->pass_on_arg = baton = palloc0(sizeof(Baton));
-	baton->state = state;
 }
 
 /* ---------- the server that another server asks ---------- */

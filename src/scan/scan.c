@@ -60,7 +60,8 @@ PipeannScanParams(const PipeannMeta *meta, double rows)
 	params.policy = PipeannPolicies[pipeann_search_mode];
 	params.width = pipeann_pipeline_width;
 	params.max_pages = PipeannMaxPages(&meta->layout);
-	params.lists_all = (uint32) params.ef >= meta->nodes;
+	/* a list with room for all nodes is explored as a whole */
+	params.may_end_early = (uint32) params.ef < meta->nodes;
 	if (list == 0 || rows <= PIPEANN_EARLY_RESULTS)
 		return params;
 	params.may_end_early = false;
@@ -129,17 +130,6 @@ TakeElements(PipeannCondition *condition)
 			condition->arguments[condition->narguments++] = element;
 }
 
-/* Another column of the same type, if there is one (for a test). */
-static int
-WrongColumn(const PipeannColumns *columns, int number)
-{
-	for (int i = 0; i < columns->values->natts; i++)
-		if (i != number && TupleDescAttr(columns->values, i)->atttypid ==
-			TupleDescAttr(columns->values, number)->atttypid)
-			return i;
-	return number;
-}
-
 /* Add a key's condition; one on the vector is decided at once. */
 static void
 AddCondition(PipeannFilter *filter, const PipeannColumns *columns, ScanKey key)
@@ -152,10 +142,10 @@ AddCondition(PipeannFilter *filter, const PipeannColumns *columns, ScanKey key)
 		filter->is_void |= (key->sk_flags & SK_SEARCHNOTNULL) == 0;
 		return;
 	}
+	if (PIPEANN_PLANTED("filter-condition"))
+		return;
 	condition->key = key;
 	condition->number = PipeannValueNumber(columns, key->sk_attno - 1);
-	if (PIPEANN_PLANTED("filter-column"))
-		condition->number = WrongColumn(columns, condition->number);
 	filter->columns = Max(filter->columns, condition->number + 1);
 	filter->n++;
 	if (key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL))
@@ -265,8 +255,7 @@ FilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
 }
 
 /*
- * For PipeannSearchParams: whether a node may have a row that matches. arg is the
- * PipeannFilter.
+ * For PipeannSearchParams: whether a node may have a row that matches.
  *
  * Rows in overflow slots are not looked at here, as a search calls this for
  * many nodes that it does not return.
@@ -274,7 +263,7 @@ FilterMatches(PipeannFilter *filter, uint32 id, const PipeannRow *row,
 static bool
 FilterMatchesNode(uint32 id, const PipeannSlot *slot, void *arg)
 {
-	PipeannFilter *filter = arg;
+	PipeannFilter *filter = ((PipeannScan *) arg)->filter;
 	const PipeannLayout *l = &filter->view->meta.layout;
 	PipeannRowList list = PipeannSlotRows(l, slot);
 	const PipeannRow *row = list.rows;
@@ -698,11 +687,10 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	state->source->keeps = state->view.cache == NULL && pipeann_hot_pages &&
 		(uint64) PipeannViewPages(&state->view) * l->node_pages <= (uint64) NBuffers / KEPT_PART;
 	params.out_of_line_distance = OutOfLineDistance;
-	params.out_of_line_arg = state;
+	params.arg = state;
 	if (state->filter != NULL)
 	{
 		params.matches = FilterMatchesNode;
-		params.matches_arg = state->filter;
 		params.code_filter = FilterCodes(state->filter);
 	}
 	if (scan->xs_want_itup)
@@ -712,7 +700,7 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 		state->tid_filter = PipeannTidFilterBegin(state, &params);
 	if (!state->comparable || (from_plan->fill != NULL && from_plan->fill->whole))
 		from_plan->bound = NULL;
-	params.one_of_several = from_plan->bound != NULL && !params.lists_all;
+	params.one_of_several = from_plan->bound != NULL && (uint32) params.ef < state->view.meta.nodes;
 	if (pipeann_search_mode == PIPEANN_BATON)
 		PipeannBatonBegin(state, &params);
 	PipeannLastMode = pipeann_search_mode;

@@ -16,7 +16,6 @@
 #include "utils/rel.h"
 
 typedef struct PipeannFilter PipeannFilter;
-typedef struct PipeannTable PipeannTable;
 typedef struct PipeannTidFilterState PipeannTidFilterState;
 typedef struct PipeannLeftOut PipeannLeftOut;
 
@@ -73,6 +72,7 @@ typedef struct PipeannScan
 	float	   *exact;			/* [dim] a vector before rounding */
 	PipeannFilter *filter;		/* NULL if there are no conditions */
 	PipeannTidFilterState *tid_filter;	/* if only given rows are wanted, else NULL */
+	TimestampTz until;			/* how long to wait for other servers in mode baton, or 0 */
 	PipeannOnly *only;			/* of an index-only scan, else NULL */
 
 	/* the stream of results */
@@ -88,7 +88,6 @@ typedef struct PipeannScan
 								 * wanted, or infinity */
 	bool		comparable;		/* rows have an order */
 	pairingheap *measured;		/* results measured by the table's vectors, or NULL */
-	PipeannTable *table;		/* to read vectors in it; or NULL */
 	PipeannPrefetch prefetch;
 
 	/* rows of the current result */

@@ -97,14 +97,6 @@ PrefetchSettled(PipeannRowList rows, void *arg)
 	(void) Ask(state, rows, Min(state->prefetch.expected, state->prefetch.at_once));
 }
 
-/* The vectors that a scan itself reads from the table. */
-
-struct PipeannTable
-{
-	TupleTableSlot *row;		/* whose vector is read */
-	IndexFetchTableData *fetch; /* by which it is read */
-};
-
 /*
  * A row's vector in the table, in CurrentMemoryContext; NULL if the snapshot
  * does not see the row, or it has none. As in an insert, the index's
@@ -113,9 +105,10 @@ struct PipeannTable
 struct varlena *
 PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid)
 {
-	PipeannScan *state = scan->opaque;
 	Relation	index = scan->indexRelation;
 	AttrNumber	column = PipeannVectorColumn(index);
+	TupleTableSlot *row = table_slot_create(scan->heapRelation, NULL);
+	IndexFetchTableData *fetch = table_index_fetch_begin(scan->heapRelation);
 	ItemPointerData at = *tid;
 	int			vector = 0;
 	EState	   *estate = NULL;
@@ -126,34 +119,21 @@ PipeannTableVector(IndexScanDesc scan, const ItemPointerData *tid)
 	bool		isnull[INDEX_MAX_KEYS] = {true};
 	struct varlena *value;
 
-	if (state->table == NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(state->context);
-
-		state->table = palloc(sizeof(PipeannTable));
-		/* no reference to the table's own descriptor, which nothing would release */
-		state->table->row =
-			MakeSingleTupleTableSlot(CreateTupleDescCopyConstr(RelationGetDescr(scan->heapRelation)),
-									 table_slot_callbacks(scan->heapRelation));
-		state->table->fetch = table_index_fetch_begin(scan->heapRelation);
-		MemoryContextSwitchTo(old);
-	}
-	found = table_index_fetch_tuple(state->table->fetch, &at, scan->xs_snapshot,
-									state->table->row, &again, &dead);
+	found = table_index_fetch_tuple(fetch, &at, scan->xs_snapshot, row, &again, &dead);
 	if (found && column != InvalidAttrNumber)
-		values[0] = slot_getattr(state->table->row, column, &isnull[0]);
+		values[0] = slot_getattr(row, column, &isnull[0]);
 	else if (found)
 	{
 		estate = CreateExecutorState();
 		vector = PipeannVectorPosition(index);
-		GetPerTupleExprContext(estate)->ecxt_scantuple = state->table->row;
-		FormIndexDatum(BuildIndexInfo(index), state->table->row, estate, values, isnull);
+		GetPerTupleExprContext(estate)->ecxt_scantuple = row;
+		FormIndexDatum(BuildIndexInfo(index), row, estate, values, isnull);
 	}
 	value = isnull[vector] ? NULL : PG_DETOAST_DATUM_COPY(values[vector]);
 	if (estate != NULL)
 		FreeExecutorState(estate);
-	ExecClearTuple(state->table->row);
-	table_index_fetch_reset(state->table->fetch);
+	ExecDropSingleTupleTableSlot(row);
+	table_index_fetch_end(fetch);
 	return value;
 }
 
@@ -565,6 +545,5 @@ PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 	params->has_horizon = !isinf(state->most);
 	params->horizon = state->most;
 	params->settled = PrefetchSettled;
-	params->settled_arg = state;
 	params->most_settled = Min(state->prefetch.expected, state->prefetch.at_once);
 }

@@ -182,7 +182,7 @@ struct PipeannTidFilterState
 static bool
 IsOfThem(uint32 id, const PipeannSlot *slot, void *arg)
 {
-	const PipeannTidFilterState *filter = arg;
+	const PipeannTidFilterState *filter = ((PipeannScan *) arg)->tid_filter;
 
 	return id < filter->nids && PipeannHasBit(filter->nodes, id);
 }
@@ -254,7 +254,6 @@ PipeannTidFilterBegin(PipeannScan *state, PipeannSearchParams *params)
 	params->nwanted_nodes = TakeNodes(state, filter, ids);
 	params->wanted_nodes = ids;
 	params->matches = IsOfThem;
-	params->matches_arg = filter;
 	return filter;
 }
 

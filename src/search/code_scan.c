@@ -398,7 +398,7 @@ PipeannRunCodeScan(PipeannSearch *search)
 		Begin(search);
 	search->termination.on = false;
 	if (search->stage < PIPEANN_STARTED && search->params.may_end_early &&
-		!search->params.lists_all && !PipeannScansSparse(search))
+		!PipeannScansSparse(search))
 	{
 		PipeannTerminationInit(&search->termination, PIPEANN_L2,
 							   search->params.ef);

@@ -518,7 +518,7 @@ void
 PipeannListBegin(PipeannSearch *search)
 {
 	PipeannTerminationInit(&search->termination, search->layout->metric, search->params.ef);
-	search->termination.on &= search->params.may_end_early && !search->params.lists_all;
+	search->termination.on &= search->params.may_end_early;
 	PoolReset(&search->pool, 0);
 	PipeannListSetLength(search);
 	search->pool.least = LEAST_OF(search->params.ef);

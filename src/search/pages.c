@@ -143,7 +143,7 @@ static void
 LookWhetherEnds(PipeannSearch *search, uint32 id, const PipeannSlot *slot)
 {
 	if (search->params.ends_at == NULL || search->has_ended ||
-		!search->params.ends_at(id, slot, search->params.ends_at_arg))
+		!search->params.ends_at(id, slot, search->params.arg))
 		return;
 	search->has_ended = true;
 	PipeannListSetBound(search);
@@ -162,7 +162,7 @@ PipeannScoreSlot(PipeannSearch *search, uint32 id, const PipeannSlot *slot,
 
 	if (slot->flags & PIPEANN_SLOT_OUT_OF_LINE)
 		dist = search->params.out_of_line_distance(id, slot,
-												   search->params.out_of_line_arg);
+												   search->params.arg);
 	else
 		dist = PipeannSlotDistance(search, slot);
 	search->source->counters->exact_distances++;
@@ -252,7 +252,7 @@ TellSettled(PipeannSearch *search)
 
 		if (!nearest->told)
 			search->params.settled(PipeannSearchRows(search, result),
-								   search->params.settled_arg);
+								   search->params.arg);
 		nearest->told = true;
 	}
 }

@@ -581,7 +581,7 @@ RunBaton(PipeannSearch *search)
 			if (other == NO_PART)
 				break;
 			PipeannSetBit(search->policy.asked, other);
-			if (!params->pass_on(search, other, params->pass_on_arg))
+			if (!params->pass_on(search, other, params->arg))
 				return;
 		}
 		PipeannStartReads(search);

@@ -100,8 +100,6 @@ typedef struct PipeannSearchParams
 								 * results, in place of those on all pages where codes
 								 * are in doubt; 0: as usual */
 	bool		may_end_early;
-	bool		lists_all;		/* the list has room for all nodes: no early end, and
-								 * no code scan leaves out what may be near */
 	bool		has_horizon;	/* nothing farther than `horizon` is wanted */
 	float		horizon;
 	bool		one_of_several; /* the horizon may shrink from run to run, and nodes
@@ -112,23 +110,19 @@ typedef struct PipeannSearchParams
 	uint32		max_pages;		/* pages at hand or on their way at a time,
 								 * except a few that a round cannot do without */
 	PipeannOutOfLineDistance out_of_line_distance;
-	void	   *out_of_line_arg;
 	PipeannSettled settled;		/* called while pages are read */
-	void	   *settled_arg;
 	int			most_settled;	/* nearest results to call it for; 0 for none */
 	const PipeannCodeFilter *code_filter;	/* or NULL */
 	const uint32 *wanted_nodes;	/* or NULL: the nodes that may be results, which
 								 * matches() knows as well; all have codes */
 	uint32		nwanted_nodes;
 	PipeannMatches matches;		/* or NULL: every node matches */
-	void	   *matches_arg;
 	const uint32 *left_out;		/* or NULL: a node that is no candidate */
 	PipeannMatches ends_at;		/* or NULL: whether a scored node ends the search */
-	void	   *ends_at_arg;
 	PipeannParts parts;			/* of the index */
 	uint32		own_part;		/* part that this server reads itself, or a larger number for none */
 	PipeannPassOn pass_on;		/* or NULL: no other server is asked */
-	void	   *pass_on_arg;
+	void	   *arg;				/* of all these functions */
 } PipeannSearchParams;
 
 /* The longest list that may be requested. */

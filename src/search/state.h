@@ -511,7 +511,7 @@ PipeannIsWanted(const PipeannSearch *search, uint32 id,
 	if (params->code_filter != NULL && id < search->codes->ncodes &&
 		!PipeannCodePasses(search->codes, params->code_filter, id))
 		return false;
-	return params->matches(id, slot, params->matches_arg);
+	return params->matches(id, slot, params->arg);
 }
 
 /*

@@ -133,7 +133,7 @@ AskAll(Servers *servers, PipeannSearchParams params)
 	servers->codes = servers->reads = 0;
 	params.policy = PipeannPolicies[params.parts.n > 1 ? PIPEANN_BATON : PIPEANN_LOOK_AHEAD];
 	params.pass_on = params.parts.n > 1 ? PassOn : NULL;
-	params.pass_on_arg = servers;
+	params.arg = servers;
 	for (int i = 0; i < QUERIES; i++)
 	{
 		MemorySource *memory = OpenSource(servers->index, 0, i);
@@ -239,7 +239,7 @@ GoesOnToTheEnd(void)
 		MemorySource *memory = OpenSource(index, i % 2 == 0 ? 0 : 50, i);
 		PipeannSearchParams params = {
 			.policy = PipeannPolicies[PIPEANN_BATON],.ef = 20,.may_end_early = i >= 4,
-			.parts = {SERVERS, index->pages},.pass_on = PassOn,.pass_on_arg = &servers,
+			.parts = {SERVERS, index->pages},.pass_on = PassOn,.arg = &servers,
 			.by_page = i % 4 < 2
 		};
 		float		query[MAX_DIM];

@@ -252,7 +252,7 @@ EndsWhenTheNearestAreFound(void)
 
 			/* a list with room for all nodes is wanted whole */
 			params.ef = IndexNodes(l2_index);
-			params.lists_all = true;
+			params.may_end_early = false;
 			sum.ended = 0;
 			EndEarlyOnce(0, &params, resident, &sum);
 			CHECK(sum.ended == 0);
@@ -347,7 +347,7 @@ TellsOfSettledResults(void)
 					.max_pages = MAX_FRAMES,
 					.may_end_early = true,
 					.settled = NoteSettled,
-					.settled_arg = &told,
+					.arg = &told,
 					.most_settled = most
 				};
 				int			right = 0;
@@ -394,7 +394,7 @@ DoesNotEndEarlyAmongOutOfLineVectors(void)
 			PipeannSearch *search;
 			float		query[MAX_DIM];
 
-			params.out_of_line_arg = &dist;
+			params.arg = &dist;
 			MakeQuery(index, i, query);
 			search = BeginSearch(&index->layout, &index->codes,
 								 &memory->source, query, &params);

@@ -303,7 +303,7 @@ ParamsOf(int mode, Wish *wish, const PipeannCodeFilter *filter)
 	params.may_end_early = true;
 	params.code_filter = filter;
 	params.matches = Matches;
-	params.matches_arg = wish;
+	params.arg = wish;
 	return params;
 }
 

@@ -302,7 +302,7 @@ FindsTheSameThatMatch(void)
 
 		params.code_filter = &filter;
 		params.matches = Matches;
-		params.matches_arg = &wish;
+		params.arg = &wish;
 		CheckFindsTheSame(&coded, params);
 	}
 }
@@ -336,7 +336,7 @@ FindsAllWhoseCodesAreMadeAnew(void)
 	{
 		MemoryLoader loader;
 		PipeannCodes absent = WithLoader(&loader, &coded, 1);
-		PipeannSearchParams params = {.ef = 60,.policy = PipeannPolicies[0],.code_filter = &filter,.matches = Matches,.matches_arg = &wish};
+		PipeannSearchParams params = {.ef = 60,.policy = PipeannPolicies[0],.code_filter = &filter,.matches = Matches,.arg = &wish};
 		MemorySource *memory = OpenSource(index9000, 0, 1);
 		float		query[MAX_DIM];
 		PipeannSearch *search = BeginQuery(index9000, &absent, memory, 1, query, &params);

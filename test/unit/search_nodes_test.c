@@ -141,7 +141,7 @@ AsksForOutOfLineDistances(void)
 	params.policy = PipeannPolicies[PIPEANN_PIPE];
 	params.ef = 500;
 	params.out_of_line_distance = OutOfLineDistance;
-	params.out_of_line_arg = &dist;
+	params.arg = &dist;
 	search = BeginQuery(index, &index->codes, memory, 1, query, &params);
 	CHECK(PipeannSearchRun(search));
 	CHECK(OutOfLineCalls == 10);
@@ -179,7 +179,7 @@ GoesByPageAmongOutOfLineVectors(void)
 			params.policy = PipeannPolicies[PIPEANN_LOOK_AHEAD];
 			params.ef = 100;
 			params.out_of_line_distance = OutOfLineDistance;
-			params.out_of_line_arg = &dist;
+			params.arg = &dist;
 			search = BeginQuery(index, &index->codes, memory, 1,
 								query, &params);
 			CHECK(PipeannSearchRun(search));
@@ -262,7 +262,7 @@ LeavesPagesThatAreBeingRead(void)
 		params.ef = 40;
 		params.max_pages = 0;
 		params.out_of_line_distance = OutOfLineDistance;
-		params.out_of_line_arg = &dist;
+		params.arg = &dist;
 		MakeQuery(index, i, query);
 		search = BeginSearch(&index->layout, &index->codes, &memory->source,
 							 query, &params);
