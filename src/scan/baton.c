@@ -86,7 +86,6 @@ PipeannBatonBegin(PipeannScan *state, PipeannSearchParams *params)
 		!RelationNeedsWAL(state->view.index))
 		return;
 	params->parts = PipeannIndexParts(&state->view.meta);
-	params->own_part = (uint32) pipeann_part - 1;
 	params->pass_on = PassOn;
 }
 
@@ -160,7 +159,6 @@ BeginStep(Step *step, Relation index, const float *x, int ef, int width)
 	params.max_pages = PipeannMaxPages(l);
 	params.width = width;
 	params.parts = PipeannIndexParts(&step->view.meta);
-	params.own_part = (uint32) pipeann_part - 1;
 	params.pass_on = PassBack;
 	params.out_of_line_distance = NoDistance;
 	query = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));

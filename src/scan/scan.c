@@ -758,14 +758,13 @@ static void
 LeaveToNext(const PipeannScan *state)
 {
 	Relation	index = state->view.index;
-	PipeannParts parts = PipeannOwnParts(&state->view.meta);
 
 	if (index->rd_amcache == NULL)
 		index->rd_amcache = MemoryContextAlloc(index->rd_indexcxt, sizeof(int));
 	*(int *) index->rd_amcache =
 		(int) Min((uint64) state->looked_at, PIPEANN_MAX_PREFETCH);
 	if (pipeann_hot_pages && state->source->wanted != PIPEANN_INVALID_ID &&
-		PipeannPartHasPage(&parts, (uint32) pipeann_part - 1, state->source->wanted))
+		PipeannIsOwnPage(&state->view.meta, state->source->wanted))
 		PipeannSourceBringIn(state->source, state->source->wanted);
 }
 

@@ -132,14 +132,16 @@ extern bytea *(*pipeann_ask_part) (Relation index, uint32 part, const bytea *mes
 static inline PipeannParts
 PipeannIndexParts(const PipeannMeta *meta)
 {
-	return (PipeannParts) {pipeann_parts, meta->graph_pages};
+	return (PipeannParts) {pipeann_parts, meta->graph_pages, (uint32) pipeann_part - 1};
 }
 
-/* The same, with a part that this server keeps in memory (pipeann_part - 1), or none. */
-static inline PipeannParts
-PipeannOwnParts(const PipeannMeta *meta)
+/* Whether a page is in the part that this server keeps in memory; without one all are. */
+static inline bool
+PipeannIsOwnPage(const PipeannMeta *meta, uint32 page)
 {
-	return pipeann_part > 0 ? PipeannIndexParts(meta) : (PipeannParts) {0};
+	PipeannParts parts = PipeannIndexParts(meta);
+
+	return parts.n == 0 || pipeann_part == 0 || PipeannPartOfPage(&parts, page) == parts.own;
 }
 
 /* Whether a map of this many rows can be made within maintenance_work_mem. */

@@ -236,16 +236,6 @@ PipeannEnterCodeScan(PipeannSearch *search)
 	return order->n > 0 ? order->items[0].dist : INFINITY;
 }
 
-static PipeannPageRef *
-RefOf(PipeannSearch *search, uint32 id)
-{
-	uint32		at = 0;
-
-	(void) PipeannIdSetGet(&search->pages, PipeannIdPage(search->layout, id),
-						   &at);
-	return &search->refs[at];
-}
-
 /* Note a code's error: errors decide how far to go. */
 static void
 NoteError(PipeannSearch *search, const PipeannDiscard *item,
@@ -266,7 +256,7 @@ static void
 Score(PipeannSearch *search, const PipeannDiscard *item)
 {
 	uint32		number = PipeannIdSlot(search->layout, item->id);
-	PipeannPageRef *ref = RefOf(search, item->id);
+	PipeannPageRef *ref = PipeannRefOfPage(search, PipeannIdPage(search->layout, item->id));
 	const PipeannSlot *slot = PipeannGetSlot(search, ref, number);
 
 	if (!PipeannSlotIsLive(slot))
@@ -288,14 +278,10 @@ static bool
 IsScored(const PipeannSearch *search, uint32 id)
 {
 	const PipeannLayout *l = search->layout;
-	const PipeannPageRef *ref;
-	uint32		at;
+	const PipeannPageRef *ref = PipeannRefOfPage(search, PipeannIdPage(l, id));
 
-	if (!PipeannIdSetGet(&search->pages, PipeannIdPage(l, id), &at))
-		return false;
-	ref = &search->refs[at];
-	return ref->scored && (!ref->by_node ||
-						   PipeannHasSlotBit(ref->slots, PipeannIdSlot(l, id)));
+	return ref != NULL && ref->scored &&
+		(!ref->by_node || PipeannHasSlotBit(ref->slots, PipeannIdSlot(l, id)));
 }
 
 /* The next nodes that are not scored, up to n; returns how many. */
@@ -368,7 +354,7 @@ ReadNearest(PipeannSearch *search, uint64 most)
 		search->source->submit(search->source);
 		for (int i = 0; i < n; i++)
 		{
-			while (RefOf(search, batch[i].id)->frame->state != PIPEANN_FRAME_READY)
+			while (!PipeannRefIsReady(PipeannRefOfPage(search, PipeannIdPage(search->layout, batch[i].id))))
 				PipeannAwaitPage(search);
 			Score(search, &batch[i]);
 		}

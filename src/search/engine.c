@@ -697,27 +697,13 @@ PipeannSearchFrontier(const PipeannSearch *search, PipeannIterativeScan order)
 	return frontier;
 }
 
-/* A page of which all slots, or one, are at hand; else NULL. */
-static PipeannPageRef *
-PageAtHand(const PipeannSearch *search, uint32 page)
-{
-	uint32		at;
-	PipeannPageRef *ref;
-
-	if (!PipeannIdSetGet(&search->pages, page, &at))
-		return NULL;
-	ref = &search->refs[at];
-	return ref->frame != NULL && ref->frame->state == PIPEANN_FRAME_READY ?
-		ref : NULL;
-}
-
 /* All slots of a graph page that is at hand, else NULL. */
 const char *
 PipeannSearchPage(const PipeannSearch *search, uint32 page)
 {
-	const PipeannPageRef *ref = PageAtHand(search, page);
+	const PipeannPageRef *ref = PipeannRefOfPage(search, page);
 
-	return ref != NULL && ref->frame->slot == PIPEANN_ALL_SLOTS ?
+	return ref != NULL && PipeannRefIsReady(ref) && ref->frame->slot == PIPEANN_ALL_SLOTS ?
 		ref->frame->nodes : NULL;
 }
 
@@ -728,9 +714,8 @@ PipeannSearchPage(const PipeannSearch *search, uint32 page)
 const PipeannSlot *
 PipeannSearchLoadSlot(PipeannSearch *search, uint32 id)
 {
-	PipeannPageRef *ref = PageAtHand(search,
-									 PipeannIdPage(search->layout, id));
+	PipeannPageRef *ref = PipeannRefOfPage(search, PipeannIdPage(search->layout, id));
 
-	return ref == NULL ? NULL :
+	return ref == NULL || !PipeannRefIsReady(ref) ? NULL :
 		PipeannGetSlot(search, ref, PipeannIdSlot(search->layout, id));
 }

@@ -105,20 +105,6 @@ PipeannAddEntryPages(PipeannSearch *search)
 }
 
 /*
- * The distance by the storage's sum in place of squared differences (for bits,
- * the number that differ), or by Jaccard distance. As a separate function it
- * saves the other metrics from setting up work space.
- */
-static __attribute__((noinline)) float
-SumDistance(const PipeannLayout *layout, const void *query, const void *vector,
-			PipeannStorage storage)
-{
-	return layout->metric == PIPEANN_JACCARD ?
-		PipeannKernel->jaccard(query, vector, layout->dim) :
-		PipeannKernel->l2[storage] (query, vector, layout->dim);
-}
-
-/*
  * The order key of a stored vector; query is in the form of the storage's kernels
  * (stored_query).
  */
@@ -126,7 +112,6 @@ float
 PipeannExactDistance(const PipeannLayout *layout, const void *query,
 					 const void *vector, PipeannStorage storage, float aux)
 {
-	/* with one more case gcc would compile a switch to a jump table, which is slower */
 	if (layout->metric == PIPEANN_L2)
 		return PipeannKernel->l2[storage] (query, vector, layout->dim);
 	if (layout->metric == PIPEANN_IP)
@@ -135,7 +120,10 @@ PipeannExactDistance(const PipeannLayout *layout, const void *query,
 		return -PipeannKernel->dot[storage] (query, vector, layout->dim) * aux;
 	if (layout->metric == PIPEANN_L1)
 		return PipeannKernel->l1[storage] (query, vector, layout->dim);
-	return SumDistance(layout, query, vector, storage);
+	if (layout->metric == PIPEANN_JACCARD)
+		return PipeannKernel->jaccard(query, vector, layout->dim);
+	/* the storage's sum in place of squared differences: for bits, the number that differ */
+	return PipeannKernel->l2[storage] (query, vector, layout->dim);
 }
 
 /* End the search if a live node is what it was looking for. */
@@ -465,8 +453,7 @@ ScoreWholePages(PipeannSearch *search)
 		const PipeannPageRef *ref = &search->refs[i];
 
 		/* a page that was released may be on its way again, and is scored when it arrives */
-		if (ref->by_node && ref->frame != NULL &&
-			ref->frame->state == PIPEANN_FRAME_READY)
+		if (ref->by_node && PipeannRefIsReady(ref))
 			ScoreWholePage(search, i);
 	}
 }
@@ -575,8 +562,7 @@ PipeannTrimPages(PipeannSearch *search, uint32 room)
 	{
 		PipeannPageRef *ref = &search->refs[i];
 
-		if (ref->frame != NULL && !ref->kept &&
-			ref->frame->state == PIPEANN_FRAME_READY)
+		if (!ref->kept && PipeannRefIsReady(ref))
 		{
 			search->source->release(search->source, ref->frame);
 			ref->frame = NULL;
@@ -609,12 +595,10 @@ PipeannScoreRest(PipeannSearch *search)
 
 	for (int i = 0; i < Min(pool->count, search->params.near_pages); i++)
 	{
-		uint32		at = pool->items[i].ref;
+		const PipeannCandidate *item = &pool->items[i];
 
-		if (at != PIPEANN_NO_REF && search->refs[at].by_node &&
-			search->refs[at].frame != NULL &&
-			search->refs[at].frame->state == PIPEANN_FRAME_READY)
-			ScoreWholePage(search, at);
+		if (PipeannIsReady(search, item) && search->refs[item->ref].by_node)
+			ScoreWholePage(search, item->ref);
 	}
 	if (search->params.near_pages == 0 && !search->params.by_page &&
 		search->errors.n >= FEWEST_KNOWN &&
@@ -628,7 +612,7 @@ PipeannScoreRest(PipeannSearch *search)
 			continue;
 		PipeannKeepLimit(search, 0);
 		Request(search, search->refs[i].page, PIPEANN_ALL_SLOTS, search->refs[i].dist);
-		while (search->refs[i].frame->state != PIPEANN_FRAME_READY)
+		while (!PipeannRefIsReady(&search->refs[i]))
 			PipeannAwaitPage(search);
 	}
 	while (PipeannScoreNext(search))

@@ -554,7 +554,7 @@ ChooseOwn(PipeannSearch *search, int width, uint32 *other)
 		width--;
 		if (n > 0 && PipeannHoldsTooMany(search))
 			break;
-		if (part == params->own_part || IsAtHand(search, i))
+		if (part == params->parts.own || IsAtHand(search, i))
 		{
 			Choose(search, i, BEAM);
 			n++;

@@ -73,6 +73,7 @@ typedef struct PipeannParts
 {
 	uint32		n;				/* 0: the index has none */
 	uint32		pages;			/* graph pages in all */
+	uint32		own;			/* read first by a search, or a larger number for none */
 } PipeannParts;
 
 /* The part of a graph page, from 0; pages added since belong to the last. */
@@ -81,13 +82,6 @@ PipeannPartOfPage(const PipeannParts *parts, uint32 page)
 {
 	return page >= parts->pages ? parts->n - 1 :
 		(uint32) ((uint64) page * parts->n / parts->pages);
-}
-
-/* Whether a page is in a part; without parts all are. */
-static inline bool
-PipeannPartHasPage(const PipeannParts *parts, uint32 part, uint32 page)
-{
-	return parts->n == 0 || PipeannPartOfPage(parts, page) == part;
 }
 
 typedef struct PipeannSearchParams
@@ -120,7 +114,6 @@ typedef struct PipeannSearchParams
 	const uint32 *left_out;		/* or NULL: a node that is no candidate */
 	PipeannMatches ends_at;		/* or NULL: whether a scored node ends the search */
 	PipeannParts parts;			/* of the index */
-	uint32		own_part;		/* part that this server reads itself, or a larger number for none */
 	PipeannPassOn pass_on;		/* or NULL: no other server is asked */
 	void	   *arg;				/* of all these functions */
 } PipeannSearchParams;

@@ -275,6 +275,12 @@ typedef struct PipeannPageRef
 	PipeannFrame *frame;		/* NULL once released */
 } PipeannPageRef;
 
+static inline bool
+PipeannRefIsReady(const PipeannPageRef *ref)
+{
+	return ref->frame != NULL && ref->frame->state == PIPEANN_FRAME_READY;
+}
+
 /* The most nodes that the entry graph gives a search. */
 #define PIPEANN_MAX_ENTRY_POINTS 100
 
@@ -548,12 +554,16 @@ extern bool PipeannLookUpPage(PipeannSearch *search, int position);
 static inline bool
 PipeannIsReady(const PipeannSearch *search, const PipeannCandidate *item)
 {
-	const PipeannFrame *frame;
+	return item->ref != PIPEANN_NO_REF && PipeannRefIsReady(&search->refs[item->ref]);
+}
 
-	if (item->ref == PIPEANN_NO_REF)
-		return false;
-	frame = search->refs[item->ref].frame;
-	return frame != NULL && frame->state == PIPEANN_FRAME_READY;
+/* A page that the search has requested, or NULL. */
+static inline PipeannPageRef *
+PipeannRefOfPage(const PipeannSearch *search, uint32 page)
+{
+	uint32		at;
+
+	return PipeannIdSetGet(&search->pages, page, &at) ? &search->refs[at] : NULL;
 }
 
 /*

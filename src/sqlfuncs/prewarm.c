@@ -28,7 +28,6 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	PipeannIndexView view;
 	PipeannCounters counters = {0};
 	PipeannPageSource *source;
-	PipeannParts parts;
 	int			node_pages;
 	int64		room;
 	int64		n = 0;
@@ -49,12 +48,11 @@ pipeann_prewarm(PG_FUNCTION_ARGS)
 	if (view.cache != NULL)
 		PipeannCacheLoadAll(index, view.cache, &view.meta);
 	node_pages = view.meta.layout.node_pages;
-	parts = PipeannOwnParts(&view.meta);
 	source = PipeannViewSource(&view, &counters);
 	for (uint32 page = 0; page < PipeannViewPages(&view) && n + node_pages <= room; page++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!PipeannPartHasPage(&parts, (uint32) pipeann_part - 1, page))
+		if (!PipeannIsOwnPage(&view.meta, page))
 			continue;
 		PipeannSourceBringIn(source, page);
 		n += node_pages;

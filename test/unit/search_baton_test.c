@@ -59,7 +59,7 @@ Answer(Servers *servers, const PipeannParts *parts, uint32 part,
 	MemorySource *memory = OpenSource(index, 0, part);
 	PipeannSearchParams params = {
 		.policy = PipeannPolicies[PIPEANN_BATON],.max_pages = MAX_FRAMES,
-		.ef = (int) asked->length,.parts = *parts,.own_part = part,.pass_on = PassBack
+		.ef = (int) asked->length,.parts = {parts->n, parts->pages, part},.pass_on = PassBack
 	};
 	PipeannIdList list;
 
@@ -98,7 +98,7 @@ PassOn(PipeannSearch *search, uint32 part, void *arg)
 {
 	Servers    *servers = arg;
 	static uint32 ids[MOST_IDS];
-	PipeannParts parts = {SERVERS, servers->index->pages};
+	PipeannParts parts = {SERVERS, servers->index->pages, 0};
 	PipeannIdList list = PipeannSearchList(search);
 	uint32		n = 0;
 
@@ -127,7 +127,7 @@ typedef struct Sums
 static Sums
 AskAll(Servers *servers, PipeannSearchParams params)
 {
-	PipeannParts parts = {SERVERS, servers->index->pages};
+	PipeannParts parts = {SERVERS, servers->index->pages, 0};
 	Sums		sums = {0};
 
 	servers->codes = servers->reads = 0;
@@ -189,7 +189,7 @@ FindsAsMuch(void)
 		Servers		servers = Start(metrics[i % 3]);
 		PipeannSearchParams params = {
 			.ef = 60,.width = widths[i / 3],.may_end_early = true,
-			.parts = {1, servers.index->pages}
+			.parts = {1, servers.index->pages, 0}
 		};
 		Sums		one = AskAll(&servers, params);
 		Sums		all;
@@ -213,7 +213,7 @@ AnswersAreHints(void)
 	uint64		random = 1;
 	Servers		servers = Start(PIPEANN_L2);
 	PipeannSearchParams params = {
-		.ef = 60,.may_end_early = true,.parts = {1, servers.index->pages}
+		.ef = 60,.may_end_early = true,.parts = {1, servers.index->pages, 0}
 	};
 	Sums		one = AskAll(&servers, params);
 	bool		quick = getenv("PIPEANN_UNIT_QUICK") != NULL;
@@ -239,7 +239,7 @@ GoesOnToTheEnd(void)
 		MemorySource *memory = OpenSource(index, i % 2 == 0 ? 0 : 50, i);
 		PipeannSearchParams params = {
 			.policy = PipeannPolicies[PIPEANN_BATON],.ef = 20,.may_end_early = i >= 4,
-			.parts = {SERVERS, index->pages},.pass_on = PassOn,.arg = &servers,
+			.parts = {SERVERS, index->pages, 0},.pass_on = PassOn,.arg = &servers,
 			.by_page = i % 4 < 2
 		};
 		float		query[MAX_DIM];
