@@ -674,7 +674,6 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	if (scan->instrument)
 		scan->instrument->nsearches++;
 #endif
-	state->prefetch.expected = index->rd_amcache == NULL ? 1 : *(int *) index->rd_amcache;
 	PipeannOpenView(&state->view, index);
 	params = PipeannScanParams(&state->view.meta, wanted == PG_INT64_MAX ?
 							   PIPEANN_EARLY_RESULTS : wanted);
@@ -750,19 +749,10 @@ EndParts(PipeannScan *state)
 	}
 }
 
-/*
- * For the session's next scans: bring in a page that was read, and remember the
- * number of rows that were wanted, until the index's relcache entry is rebuilt.
- */
+/* Bring in a page that was read, for the next scans. */
 static void
-LeaveToNext(const PipeannScan *state)
+BringIn(const PipeannScan *state)
 {
-	Relation	index = state->view.index;
-
-	if (index->rd_amcache == NULL)
-		index->rd_amcache = MemoryContextAlloc(index->rd_indexcxt, sizeof(int));
-	*(int *) index->rd_amcache =
-		(int) Min((uint64) state->looked_at, PIPEANN_MAX_PREFETCH);
 	if (pipeann_hot_pages && state->source->wanted != PIPEANN_INVALID_ID &&
 		PipeannIsOwnPage(&state->view.meta, state->source->wanted))
 		PipeannSourceBringIn(state->source, state->source->wanted);
@@ -776,7 +766,7 @@ pipeannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	bool		forget = PIPEANN_PLANTED("rescan-vector") && state->search != NULL;
 
 	if (state->search != NULL)
-		LeaveToNext(state);
+		BringIn(state);
 	EndParts(state);
 	MemoryContextReset(state->context);
 	memset((char *) state + offsetof(PipeannScan, from_plan), 0,
@@ -914,7 +904,7 @@ pipeannendscan(IndexScanDesc scan)
 		PipeannLastCounters = state->counters;
 		PipeannStatsAdd(PipeannCacheStats(), scan->indexRelation,
 						&state->counters);
-		LeaveToNext(state);
+		BringIn(state);
 	}
 	EndParts(state);
 	MemoryContextDelete(state->context);

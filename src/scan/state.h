@@ -49,7 +49,7 @@ PipeannIsAllVisible(PipeannOnly *only, BlockNumber block)
 typedef struct PipeannPrefetch
 {
 	int			at_once;		/* rows to prefetch for; 0: none */
-	int			expected;		/* rows that are likely to be wanted */
+	int			first;			/* the same before the first row is taken */
 	uint64		until;			/* results whose pages have been prefetched */
 	BlockNumber asked[PIPEANN_ASKED];
 	uint32		nasked;

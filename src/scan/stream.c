@@ -45,10 +45,8 @@ int			pipeann_part;
  * Prefetching the table pages of the rows that a scan returns next.
  *
  * Reading ten pages of a table from disk, one after the other, takes as long
- * as the search. A scan does not know how many rows are wanted: most likely as
- * many as from this session's last scan of the index. The first scan of a
- * session prefetches one page, and others when a second row is wanted: a LIMIT
- * 1, and most of the partitions that are searched together, never want one.
+ * as the search. One of several scans for one limit prefetches one page, and
+ * others when a second row is wanted: most of them never return one.
  */
 
 /* Whether a page was requested of late; notes that it is now. */
@@ -94,7 +92,7 @@ PrefetchSettled(PipeannRowList rows, void *arg)
 {
 	PipeannScan *state = arg;
 
-	(void) Ask(state, rows, Min(state->prefetch.expected, state->prefetch.at_once));
+	(void) Ask(state, rows, state->prefetch.first);
 }
 
 /*
@@ -410,7 +408,7 @@ PrefetchRows(PipeannScan *state)
 		return;
 	wanted = prefetch->at_once - (int) (state->taken % prefetch->at_once);
 	if (state->taken == 0)
-		wanted = prefetch->expected > 1 ? Min(wanted, prefetch->expected) : 0;
+		wanted = prefetch->first > 1 ? prefetch->first : 0;
 	frontier = PipeannSearchFrontier(state->search, pipeann_iterative_scan);
 	if (state->from_plan.bound != NULL || state->exhausted)
 		frontier.distance = INFINITY;
@@ -541,9 +539,11 @@ PipeannStreamBegin(PipeannScan *state, PipeannSearchParams *params)
 	if (PipeannIsHeap(table) &&
 		get_tablespace_io_concurrency(table->rd_rel->reltablespace) > 0)
 		state->prefetch.at_once = pipeann_prefetch_rows;
+	state->prefetch.first = (int) Min(state->from_plan.bound != NULL ? 1 : PipeannRowsWanted(state->from_plan.limit),
+									  state->prefetch.at_once);
 	state->most = ConditionKey(state);
 	params->has_horizon = !isinf(state->most);
 	params->horizon = state->most;
 	params->settled = PrefetchSettled;
-	params->most_settled = Min(state->prefetch.expected, state->prefetch.at_once);
+	params->most_settled = state->prefetch.first;
 }
