@@ -438,41 +438,18 @@ struct PipeannLeftOut
 {
 	IndexScanDesc scan;
 	const PipeannIndexView *view;
-	int			vector;			/* its position in the index */
 	IndexInfo  *info;
-	EState	   *estate;
-	ExprState  *predicate;		/* of a partial index, else NULL */
-	TupleTableSlot *slot;
-	TableScanDesc table;		/* of the pass under way, or NULL */
+	MemoryContext memory;		/* of the rows; */
+	MemoryContext scratch;		/* and of a vector */
+	List	   *rows;			/* found in the blocks read last, with the index's columns */
+	int			next;			/* of these, to be returned */
+	BlockNumber block;			/* to be read next */
 	int64		looked_at;		/* rows of the table */
 	bool		nulls;			/* this pass is for rows without a vector */
 	bool		wants_nulls;
 	bool		met_nulls;		/* the first pass has found some */
-	PipeannRow	row;			/* the last one found */
-	BlockNumber block;			/* the block whose roots are known */
-	OffsetNumber roots[MaxHeapTuplesPerPage];
-	Datum		values[INDEX_MAX_KEYS];
-	bool		isnull[INDEX_MAX_KEYS];
+	PipeannRow	row;			/* the last one returned */
 };
-
-static void
-BeginPass(PipeannLeftOut *left_out, bool nulls)
-{
-	left_out->nulls = nulls;
-	left_out->block = InvalidBlockNumber;
-	left_out->table = table_beginscan_strat(left_out->scan->heapRelation,
-											left_out->scan->xs_snapshot, 0,
-											NULL, true, false);
-}
-
-static void
-EndPass(PipeannLeftOut *left_out)
-{
-	ExecClearTuple(left_out->slot);
-	if (left_out->table != NULL)
-		table_endscan(left_out->table);
-	left_out->table = NULL;
-}
 
 /*
  * Begin to look for left-out rows in the table, in CurrentMemoryContext. NULL
@@ -481,15 +458,13 @@ EndPass(PipeannLeftOut *left_out)
 static PipeannLeftOut *
 LeftOutBegin(IndexScanDesc scan, const PipeannIndexView *view)
 {
-	Relation	index = view->index;
-	int			vector = PipeannVectorPosition(index);
 	bool		zeroes = view->meta.layout.metric == PIPEANN_COSINE;
 	bool		nulls = true;
 	PipeannLeftOut *left_out;
 
 	/* IS NOT NULL on the vector rules out all rows without one */
 	for (int i = 0; i < scan->numberOfKeys; i++)
-		if (scan->keyData[i].sk_attno == vector + 1 &&
+		if (scan->keyData[i].sk_attno == PipeannVectorPosition(view->index) + 1 &&
 			(scan->keyData[i].sk_flags & SK_SEARCHNOTNULL))
 			nulls = false;
 	if ((view->meta.flags & PIPEANN_META_ALL_ROWS) || !(zeroes || nulls))
@@ -497,79 +472,69 @@ LeftOutBegin(IndexScanDesc scan, const PipeannIndexView *view)
 	left_out = palloc0(sizeof(PipeannLeftOut));
 	left_out->scan = scan;
 	left_out->view = view;
-	left_out->vector = vector;
-	left_out->info = BuildIndexInfo(index);
-	left_out->estate = CreateExecutorState();
-	left_out->predicate = ExecPrepareQual(left_out->info->ii_Predicate,
-										  left_out->estate);
-	left_out->slot = table_slot_create(scan->heapRelation, NULL);
-	GetPerTupleExprContext(left_out->estate)->ecxt_scantuple = left_out->slot;
+	left_out->info = BuildIndexInfo(view->index);
+	/* the scan's snapshot decides which rows there are, not what VACUUM may remove */
+	left_out->info->ii_Concurrent = true;
+	left_out->memory = AllocSetContextCreate(CurrentMemoryContext, "pipeann rows left out",
+											 ALLOCSET_DEFAULT_SIZES);
+	left_out->scratch = AllocSetContextCreate(left_out->memory, "pipeann vector",
+											  ALLOCSET_DEFAULT_SIZES);
+	left_out->nulls = !zeroes;
 	left_out->wants_nulls = nulls;
-	BeginPass(left_out, !zeroes);
 	return left_out;
 }
 
-/*
- * Whether the row in the slot is one that this pass looks for. Policies may hide it
- * from the current user. The index's expressions are evaluated as they were when the
- * row was indexed: as the table's owner, not with the current user's rights.
- */
-static bool
-IsLeftOut(PipeannLeftOut *left_out)
+/* Keep a row if it is one that this pass looks for. */
+static void
+TakeLeftOut(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool alive, void *arg)
 {
+	PipeannLeftOut *left_out = arg;
 	const PipeannLayout *l = &left_out->view->meta.layout;
-	ExprContext *context = GetPerTupleExprContext(left_out->estate);
-	MemoryContext old = MemoryContextSwitchTo(context->ecxt_per_tuple_memory);
-	const float *x;
-	bool		found;
-	bool		isnull;
+	int			vector = PipeannVectorPosition(index);
+	MemoryContext old = MemoryContextSwitchTo(left_out->scratch);
+	bool		found = isnull[vector] == left_out->nulls;
+
+	left_out->met_nulls |= isnull[vector];
+	if (found && !isnull[vector])
+		found = !PipeannIsIndexable(l->metric,
+									PipeannNorm(PipeannDatumElements(l->type, values[vector], l->dim), l->dim));
+	MemoryContextReset(left_out->scratch);
+	MemoryContextSwitchTo(left_out->memory);
+	if (found)
+	{
+		left_out->rows = lappend(left_out->rows, heap_form_tuple(RelationGetDescr(index), values, isnull));
+		((HeapTuple) llast(left_out->rows))->t_self = *tid;
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* Blocks of the table that are read together. */
+#define LEFT_OUT_BLOCKS 32
+
+/*
+ * Read more blocks as a build would. Policies may hide rows from the current user, and the
+ * index's expressions are evaluated as they were when the row was indexed: as the table's
+ * owner, not with the current user's rights.
+ */
+static void
+ReadLeftOut(PipeannLeftOut *left_out, BlockNumber blocks)
+{
+	Relation	table = left_out->scan->heapRelation;
 	Oid			user;
 	int			rights;
 
-	ResetExprContext(context);
+	left_out->rows = NIL;
+	left_out->next = 0;
+	MemoryContextResetOnly(left_out->memory);
 	GetUserIdAndSecContext(&user, &rights);
-	SetUserIdAndSecContext(left_out->scan->heapRelation->rd_rel->relowner,
-						   rights | SECURITY_RESTRICTED_OPERATION);
-	found = ExecQual(left_out->predicate, context);
-	if (found)
-	{
-		FormIndexDatum(left_out->info, left_out->slot, left_out->estate,
-					   left_out->values, left_out->isnull);
-		isnull = left_out->isnull[left_out->vector];
-		left_out->met_nulls |= isnull;
-		found = left_out->nulls && isnull;
-		if (!left_out->nulls && !isnull)
-		{
-			x = PipeannDatumElements(l->type, left_out->values[left_out->vector],
-									 l->dim);
-			found = !PipeannIsIndexable(l->metric, PipeannNorm(x, l->dim));
-		}
-	}
+	SetUserIdAndSecContext(table->rd_rel->relowner, rights | SECURITY_RESTRICTED_OPERATION);
+	left_out->looked_at += (int64)
+		table_index_build_range_scan(table, left_out->view->index, left_out->info, false, false, false,
+									 left_out->block, blocks, TakeLeftOut, left_out,
+									 table_beginscan_strat(table, left_out->scan->xs_snapshot, 0,
+														   NULL, true, false));
 	SetUserIdAndSecContext(user, rights);
-	MemoryContextSwitchTo(old);
-	return found;
-}
-
-/* Replace a TID by that of the row's HOT chain root, as an index has it. */
-static void
-NameByRoot(PipeannLeftOut *left_out, ItemPointer tid)
-{
-	Buffer		buffer;
-	BlockNumber block = ItemPointerGetBlockNumber(tid);
-
-	if (!PipeannIsHeap(left_out->scan->heapRelation))
-		return;
-	if (left_out->block != block)
-	{
-		buffer = ((BufferHeapTupleTableSlot *) left_out->slot)->buffer;
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		heap_get_root_tuples(BufferGetPage(buffer), left_out->roots);
-		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-		left_out->block = block;
-	}
-	if (OffsetNumberIsValid(left_out->roots[ItemPointerGetOffsetNumber(tid) - 1]))
-		ItemPointerSetOffsetNumber(tid,
-								   left_out->roots[ItemPointerGetOffsetNumber(tid) - 1]);
+	left_out->block += blocks;
 }
 
 /*
@@ -580,34 +545,30 @@ NameByRoot(PipeannLeftOut *left_out, ItemPointer tid)
 static bool
 LeftOutNext(PipeannLeftOut *left_out, int64 most)
 {
-	while (left_out->table != NULL && left_out->looked_at < most)
+	HeapTuple	row;
+
+	while (left_out->next == list_length(left_out->rows))
 	{
-		MemoryContext old;
+		BlockNumber blocks = RelationGetNumberOfBlocks(left_out->scan->heapRelation);
 
 		CHECK_FOR_INTERRUPTS();
-		if (!table_scan_getnextslot(left_out->table, ForwardScanDirection,
-									left_out->slot))
+		if (left_out->looked_at >= most)
+			return false;
+		if (left_out->block < blocks)
+			ReadLeftOut(left_out, Min(blocks - left_out->block, LEFT_OUT_BLOCKS));
+		else if (left_out->nulls || !left_out->wants_nulls || !left_out->met_nulls)
+			return false;
+		else
 		{
-			EndPass(left_out);
-			if (!left_out->nulls && left_out->wants_nulls && left_out->met_nulls)
-				BeginPass(left_out, true);
-			continue;
+			left_out->nulls = true;
+			left_out->block = 0;
 		}
-		left_out->looked_at++;
-		if (!IsLeftOut(left_out))
-			continue;
-		left_out->row.tid = left_out->slot->tts_tid;
-		NameByRoot(left_out, &left_out->row.tid);
-		if (!left_out->scan->xs_want_itup)
-			return true;
-		old = MemoryContextSwitchTo(GetPerTupleMemoryContext(left_out->estate));
-		left_out->scan->xs_hitup =
-			heap_form_tuple(RelationGetDescr(left_out->view->index),
-							left_out->values, left_out->isnull);
-		MemoryContextSwitchTo(old);
-		return true;
 	}
-	return false;
+	row = list_nth(left_out->rows, left_out->next++);
+	left_out->row.tid = row->t_self;
+	if (left_out->scan->xs_want_itup)
+		left_out->scan->xs_hitup = row;
+	return true;
 }
 
 /* ---------- how a scan begins ---------- */
@@ -741,12 +702,6 @@ EndParts(PipeannScan *state)
 	if (state->only != NULL && BufferIsValid(state->only->map))
 		ReleaseBuffer(state->only->map);
 	state->scan->xs_hitup = NULL;
-	if (state->left_out != NULL)
-	{
-		EndPass(state->left_out);
-		ExecDropSingleTupleTableSlot(state->left_out->slot);
-		FreeExecutorState(state->left_out->estate);
-	}
 }
 
 /* Bring in a page that was read, for the next scans. */
