@@ -884,7 +884,6 @@ FindCandidates(InsertState *state, PipeannMatches ends_at)
 		(void) PipeannSearchRun(search);
 	if (state->equal == PIPEANN_INVALID_ID)
 		set = LinkCandidates(view, search, state->x, state->slot->aux);
-	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	return set;
 }

@@ -50,6 +50,7 @@ typedef struct OwnNode
 	const struct NodeMethods *methods;
 	PlanState  *child;
 	const LimitState *limit;	/* the nearest above; or NULL: all rows are wanted */
+	Tuplestorestate *rows;		/* in order, or NULL */
 	Tuplesortstate *sorted;		/* rows that did not come in order, or NULL */
 	TupleTableSlot *slot;		/* for rows that were kept */
 	MemoryContext memory;		/* reset by each rescan */
@@ -65,7 +66,6 @@ typedef struct NodeMethods
 	void		(*begin) (OwnNode *node);
 	void		(*start) (OwnNode *node);	/* called before its first row */
 	TupleTableSlot *(*next) (OwnNode *node);	/* NULL: the child's */
-	void		(*end) (OwnNode *node);
 } NodeMethods;
 
 /*
@@ -130,11 +130,14 @@ BeginSort(OwnNode *node, TupleDesc row, AttrNumber column)
 }
 
 static void
-EndSort(OwnNode *node)
+EndRows(OwnNode *node)
 {
 	ExecClearTuple(node->slot);
+	if (node->rows != NULL)
+		tuplestore_end(node->rows);
 	if (node->sorted != NULL)
 		tuplesort_end(node->sorted);
+	node->rows = NULL;
 	node->sorted = NULL;
 }
 
@@ -149,7 +152,7 @@ ReScan(CustomScanState *state)
 			UpdateChangedParamSet(lfirst(cell), state->ss.ps.chgParam);
 	if (IsRecheck(node))
 		ExecReScan(node->child);
-	EndSort(node);
+	EndRows(node);
 	MemoryContextReset(node->memory);
 	node->begun = false;
 }
@@ -160,9 +163,7 @@ End(CustomScanState *state)
 	OwnNode *node = (OwnNode *) state;
 	ListCell   *cell;
 
-	EndSort(node);
-	if (node->methods->end != NULL)
-		node->methods->end(node);
+	EndRows(node);
 	ExecEndNode(outerPlanState(state));
 	foreach(cell, state->custom_ps)
 		ExecEndNode(lfirst(cell));
@@ -370,7 +371,6 @@ const CustomScanMethods *const PipeannBitmapNode = &bitmap_methods.scan;
 typedef struct FillState
 {
 	OwnNode node;
-	Tuplestorestate *rows;		/* NULL before the first row is requested */
 	TupleTableSlot *entry;		/* distance and TID of rows that are sorted */
 	ExprState  *most;			/* the bound that a condition sets, or NULL */
 	bool		ended;			/* there are no more rows */
@@ -394,7 +394,7 @@ Collect(FillState *state, int64 wanted)
 		state->ended = TupIsNull(slot);
 		if (state->ended)
 			return;
-		tuplestore_puttupleslot(state->rows, slot);
+		tuplestore_puttupleslot(state->node.rows, slot);
 	}
 }
 
@@ -454,18 +454,8 @@ SortTable(FillState *state)
 	EState	   *estate = scan->ss.ps.state;
 	ExprContext *context = scan->ss.ps.ps_ExprContext;
 	TupleTableSlot *row = scan->ss.ss_ScanTupleSlot;
-	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
 	TableScanDesc table;
 
-	if (state->entry == NULL)
-	{
-		TupleDesc	columns = CreateTemplateTupleDesc(2);
-
-		TupleDescInitEntry(columns, 1, "distance", FLOAT8OID, -1, 0);
-		TupleDescInitEntry(columns, 2, "row", TIDOID, -1, 0);
-		state->entry = ExecInitExtraTupleSlot(estate, columns, &TTSOpsMinimalTuple);
-	}
-	MemoryContextSwitchTo(old);
 	BeginSort(&state->node, state->entry->tts_tupleDescriptor, 1);
 	table = table_beginscan(scan->ss.ss_currentRelation, estate->es_snapshot, 0, NULL);
 	while (table_scan_getnextslot(table, ForwardScanDirection, row))
@@ -517,10 +507,7 @@ StartFill(OwnNode *node)
 	MemoryContext old = MemoryContextSwitchTo(node->state.ss.ps.state->es_query_cxt);
 	int64		wanted = PipeannRowsWanted(node->limit);
 
-	if (state->rows == NULL)
-		state->rows = tuplestore_begin_heap(false, false, work_mem);
-	else
-		tuplestore_clear(state->rows);
+	node->rows = tuplestore_begin_heap(false, false, work_mem);
 	MemoryContextSwitchTo(old);
 	state->fill.most = Min(MostDistance(state), state->bound);
 	state->fill.no_numbers = plan->custom_private != NIL &&
@@ -532,7 +519,7 @@ StartFill(OwnNode *node)
 	state->fill.most_rows = 0;
 	if (!state->fill.late && !state->fill.gave_up)
 		return;
-	tuplestore_clear(state->rows);
+	tuplestore_clear(node->rows);
 	state->fill.whole = true;
 	if (state->fill.gave_up)
 		SortTable(state);
@@ -605,7 +592,11 @@ BeginFill(OwnNode *node)
 {
 	FillState  *state = (FillState *) node;
 	const CustomScan *plan = (const CustomScan *) node->state.ss.ps.plan;
+	TupleDesc	columns = CreateTemplateTupleDesc(2);
 
+	TupleDescInitEntry(columns, 1, "distance", FLOAT8OID, -1, 0);
+	TupleDescInitEntry(columns, 2, "row", TIDOID, -1, 0);
+	state->entry = ExecInitExtraTupleSlot(node->state.ss.ps.state, columns, &TTSOpsMinimalTuple);
 	state->bound = get_float8_infinity();
 	if (plan->custom_exprs != NIL)
 		state->most = ExecInitExpr(linitial(plan->custom_exprs), &node->state.ss.ps);
@@ -620,18 +611,9 @@ NextOfFill(OwnNode *node)
 
 	if (node->sorted != NULL)
 		return NextSorted(state);
-	if (tuplestore_gettupleslot(state->rows, true, false, node->slot))
+	if (tuplestore_gettupleslot(node->rows, true, false, node->slot))
 		return node->slot;
 	return state->ended ? NULL : ExecProcNode(node->child);
-}
-
-static void
-EndFill(OwnNode *node)
-{
-	FillState  *state = (FillState *) node;
-
-	if (state->rows != NULL)
-		tuplestore_end(state->rows);
 }
 
 static const NodeMethods fill_methods = {
@@ -639,8 +621,7 @@ static const NodeMethods fill_methods = {
 	.size = sizeof(FillState),
 	.begin = BeginFill,
 	.start = StartFill,
-	.next = NextOfFill,
-	.end = EndFill
+	.next = NextOfFill
 };
 
 const CustomScanMethods *const PipeannFillNode = &fill_methods.scan;

@@ -162,7 +162,6 @@ PipeannFoundByScan(PipeannIndexView *view, const PipeannSearchParams *params,
 		found += last <= Farthest(asked, asked->n);
 		n++;
 	}
-	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 	return found;
 }
@@ -237,7 +236,6 @@ Ask(PipeannIndexView *view, const PipeannAsked *asked, const int *ks, int nks,
 			all &= found == k;
 		}
 	}
-	PipeannSearchReleasePages(search);
 	PipeannSourceClose(source);
 }
 
