@@ -11,9 +11,7 @@
 #include "postgres.h"
 
 #include "access/amapi.h"
-#include "base/pause.h"
-#include "catalog/pg_language_d.h"
-#include "catalog/pg_proc.h"
+#include "catalog/pg_class_d.h"
 #include "catalog/pg_type_d.h"
 #include "fmgr.h"
 #include "nodes/makefuncs.h"
@@ -23,12 +21,8 @@
 #include "parser/parsetree.h"
 #include "plan/plan.h"
 #include "scan/scan.h"
-#include "utils/acl.h"
-#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
-#include "utils/relcache.h"
 #include "utils/syscache.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"

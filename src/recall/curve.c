@@ -13,7 +13,6 @@
 #include <float.h>
 #include <math.h>
 
-#include "base/parallel.h"
 #include "distance/sparse.h"
 #include "io/io.h"
 #include "recall/recall.h"

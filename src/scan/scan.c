@@ -17,7 +17,6 @@
 #include "access/relscan.h"
 #include "access/skey.h"
 #include "access/tableam.h"
-#include "access/xlog.h"
 #include "attributes/attributes.h"
 #include "base/pause.h"
 #include "catalog/index.h"
@@ -590,14 +589,15 @@ OutOfLineDistance(uint32 id, const PipeannSlot *slot, void *arg)
  */
 #define KEPT_PART 4
 
-/*
- * Errors if an index cannot be scanned so. On a replica nobody waits for old snapshots before
- * an index made CONCURRENTLY is valid: it may lack rows that one of these sees.
- */
+/* Open the index, and begin a search by the scan's keys. Errors if it cannot be scanned so. */
 static void
-CheckScan(IndexScanDesc scan)
+BeginSearch(IndexScanDesc scan, PipeannScan *state)
 {
+	const PipeannLayout *l = &state->view.meta.layout;
+	PipeannScanContext *from_plan = &state->from_plan;
 	Relation	index = scan->indexRelation;
+	int64		wanted = PipeannRowsWanted(from_plan->limit);
+	PipeannSearchParams params;
 
 	if (scan->orderByData == NULL || scan->numberOfOrderBys < 1)
 		elog(ERROR, "cannot scan pipeann index without order");
@@ -609,6 +609,11 @@ CheckScan(IndexScanDesc scan)
 	/* a page that VACUUM has changed meanwhile may be used: see src/README */
 	if (!IsMVCCSnapshot(scan->xs_snapshot))
 		elog(ERROR, "non-MVCC snapshots are not supported with pipeann");
+
+	/*
+	 * On a replica nobody waits for old snapshots before an index made CONCURRENTLY is valid:
+	 * it may lack rows that one of these sees.
+	 */
 	if (scan->xs_snapshot->takenDuringRecovery &&
 		XidInMVCCSnapshot(HeapTupleHeaderGetXmin(index->rd_indextuple->t_data),
 						  scan->xs_snapshot))
@@ -617,19 +622,7 @@ CheckScan(IndexScanDesc scan)
 				 errmsg("index \"%s\" is newer than the snapshot of this transaction",
 						RelationGetRelationName(index)),
 				 errhint("Run the transaction again.")));
-}
 
-/* Open the index, and begin a search by the scan's keys. */
-static void
-BeginSearch(IndexScanDesc scan, PipeannScan *state)
-{
-	const PipeannLayout *l = &state->view.meta.layout;
-	PipeannScanContext *from_plan = &state->from_plan;
-	Relation	index = scan->indexRelation;
-	int64		wanted = PipeannRowsWanted(from_plan->limit);
-	PipeannSearchParams params;
-
-	CheckScan(scan);
 	pgstat_count_index_scan(index);
 #if PG_VERSION_NUM >= 180000
 	if (scan->instrument)

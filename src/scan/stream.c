@@ -181,7 +181,10 @@ TableVectorOf(PipeannScan *state, const PipeannResult *result, PipeannRowList ro
 	return found;
 }
 
-/* The operator's distance and ours may differ in their last bits. */
+/*
+ * Two computations of a distance, ours or the operator's, may differ by this much, relative
+ * to the distance, or for cosine to a vector's length.
+ */
 #define SLACK (8 * FLT_EPSILON)
 
 /* A distance as a search's order key, with which rows within it are found. NaN comes last. */
@@ -318,13 +321,6 @@ IsInDoubt(PipeannScan *state, const PipeannResult *result)
 		 (measured != NULL && measured->result.dist <= result->most));
 }
 
-/*
- * Two computations of a distance may differ by this much, relative to the
- * distance, or for cosine to a vector's length. A result that is nearer than
- * the row before by less is in order.
- */
-#define ROUNDING (8 * FLT_EPSILON)
-
 /* Whether a result comes after a farther one. A query without distances has no order. */
 static bool
 IsLate(const PipeannScan *state, float dist)
@@ -334,7 +330,7 @@ IsLate(const PipeannScan *state, float dist)
 		fabsf(before);
 
 	return pipeann_iterative_scan != PIPEANN_ITERATIVE_RELAXED &&
-		state->comparable && dist < before - ROUNDING * scale;
+		state->comparable && dist < before - SLACK * scale;
 }
 
 /* How far the search has to go, and the next of its results. */

@@ -11,7 +11,6 @@
 
 #include <float.h>
 
-#include "base/pause.h"
 
 #define HEAP_ITEM PipeannDiscard
 #include "search/heap.h"

@@ -6,7 +6,6 @@
 
 #include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/xlog.h"
 #include "base/pause.h"
 #include "catalog/index.h"
 #include "catalog/pg_class.h"
@@ -104,14 +103,13 @@ pipeann_recall(PG_FUNCTION_ARGS)
 {
 	int			samples = PG_GETARG_INT32(2);
 	double		sum = 0;
-	int			n = 0;
 	RecallState state;
 
 	if (samples < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("samples must be positive")));
-	Begin(&state, PG_GETARG_OID(0), PG_GETARG_INT32(1), AT_ONCE);
+	Begin(&state, PG_GETARG_OID(0), PG_GETARG_INT32(1), samples);
 	for (int i = 0; i < samples; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(state.context);
@@ -120,17 +118,15 @@ pipeann_recall(PG_FUNCTION_ARGS)
 									  pg_prng_uint64(&pg_global_prng_state),
 									  &state.asked[state.nasked]);
 		MemoryContextSwitchTo(old);
-		if (state.nasked < AT_ONCE && i < samples - 1)
-			continue;
-		CompareAll(&state);
-		n += state.nshares;
-		while (state.nshares > 0)
-			sum += DatumGetFloat8(state.shares[--state.nshares]);
+		if (state.nasked == AT_ONCE || i == samples - 1)
+			CompareAll(&state);
 	}
 	End(&state);
-	if (n == 0)
+	if (state.nshares == 0)
 		PG_RETURN_NULL();
-	PG_RETURN_FLOAT8(sum / n);
+	for (int i = 0; i < state.nshares; i++)
+		sum += DatumGetFloat8(state.shares[i]);
+	PG_RETURN_FLOAT8(sum / state.nshares);
 }
 
 /*
