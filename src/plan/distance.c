@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "access/amapi.h"
-#include "catalog/pg_class_d.h"
 #include "catalog/pg_type_d.h"
 #include "fmgr.h"
 #include "nodes/makefuncs.h"
@@ -23,6 +22,7 @@
 #include "scan/scan.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
@@ -47,7 +47,13 @@ PipeannIsMethod(Oid am)
 bool
 PipeannIsIndex(Oid indexid)
 {
-	return PipeannIsMethod(GetSysCacheOid1(RELOID, Anum_pg_class_relam, ObjectIdGetDatum(indexid)));
+	Relation	index = RelationIdGetRelation(indexid);
+	bool		ours = RelationIsValid(index) && index->rd_indam != NULL &&
+		index->rd_indam->amgettuple == pipeanngettuple;
+
+	if (RelationIsValid(index))
+		RelationClose(index);
+	return ours;
 }
 
 /* The planner commutes the operands if the column is on the right. */

@@ -456,6 +456,16 @@ SortTable(FillState *state)
 	TupleTableSlot *row = scan->ss.ss_ScanTupleSlot;
 	TableScanDesc table;
 
+	if (state->entry == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
+		TupleDesc	columns = CreateTemplateTupleDesc(2);
+
+		TupleDescInitEntry(columns, 1, "distance", FLOAT8OID, -1, 0);
+		TupleDescInitEntry(columns, 2, "row", TIDOID, -1, 0);
+		state->entry = ExecInitExtraTupleSlot(estate, columns, &TTSOpsMinimalTuple);
+		MemoryContextSwitchTo(old);
+	}
 	BeginSort(&state->node, state->entry->tts_tupleDescriptor, 1);
 	table = table_beginscan(scan->ss.ss_currentRelation, estate->es_snapshot, 0, NULL);
 	while (table_scan_getnextslot(table, ForwardScanDirection, row))
@@ -548,13 +558,11 @@ TellOfFill(FillState *state, PlanState *plan)
 			for (int i = 0; i < castNode(MergeAppendState, plan)->ms_nplans; i++)
 				TellOfFill(state, castNode(MergeAppendState, plan)->mergeplans[i]);
 			break;
-		case T_CustomScanState:
-			if (castNode(CustomScanState, plan)->custom_ps != NIL)
-				TellOfFill(state, linitial(castNode(CustomScanState, plan)->custom_ps));
-			break;
 		default:
 			if (outerPlanState(plan) != NULL)
 				TellOfFill(state, outerPlanState(plan));
+			else if (IsA(plan, CustomScanState) && castNode(CustomScanState, plan)->custom_ps != NIL)
+				TellOfFill(state, linitial(castNode(CustomScanState, plan)->custom_ps));
 	}
 }
 
@@ -592,11 +600,7 @@ BeginFill(OwnNode *node)
 {
 	FillState  *state = (FillState *) node;
 	const CustomScan *plan = (const CustomScan *) node->state.ss.ps.plan;
-	TupleDesc	columns = CreateTemplateTupleDesc(2);
 
-	TupleDescInitEntry(columns, 1, "distance", FLOAT8OID, -1, 0);
-	TupleDescInitEntry(columns, 2, "row", TIDOID, -1, 0);
-	state->entry = ExecInitExtraTupleSlot(node->state.ss.ps.state, columns, &TTSOpsMinimalTuple);
 	state->bound = get_float8_infinity();
 	if (plan->custom_exprs != NIL)
 		state->most = ExecInitExpr(linitial(plan->custom_exprs), &node->state.ss.ps);

@@ -1,7 +1,7 @@
 -- How far a scan goes and in which order its rows come.
 \ir data.psql
 BEGIN;
-SELECT plan(42);
+SELECT plan(43);
 CREATE TABLE items AS SELECT id, id % 100 AS category, val FROM strips WHERE id <= 8000;
 CREATE INDEX items_idx ON items USING pipeann (val vector_l2_ops) WITH (m = 12, ef_construction = 64);
 CREATE TEMP TABLE q AS SELECT id, subvector(val, 309, 112)::vector(112) AS val FROM queries WHERE id <= 10;
@@ -166,6 +166,9 @@ FROM (SELECT id, (id % 8 = 0)::int AS which, val FROM apart WHERE id <= 60 OFFSE
 	LATERAL (SELECT count(*) AS n FROM (SELECT id FROM parted WHERE part = a.which AND id % 100 = 1
 		ORDER BY val <-> a.val LIMIT 100) s) s;
 RESET enable_memoize;
+SELECT is(sum(n)::bigint, 60 * (SELECT count(*) FROM parted WHERE id % 100 = 1), 'and through a merge of all of them')
+FROM (SELECT val FROM apart WHERE id <= 60 OFFSET 0) a,
+	LATERAL (SELECT count(*) AS n FROM (SELECT id FROM parted WHERE id % 100 = 1 ORDER BY val <-> a.val LIMIT 1000) s) s;
 RESET pipeann.ef_search;
 
 -- thousands of rows in a row that are nearer to each other than their rounding tells
