@@ -40,7 +40,7 @@ PlanAndRewrite(Query *query, const char *text, int cursor_options,
 	bool		one_message;
 	PlannedStmt *stmt;
 
-	if (!pipeann_core->rewrites_plans() ||
+	if (!*pipeann_core->rewrites_plans ||
 		!PipeannRewritePerPartition(query, params))
 		return PlanQuery(query, text, cursor_options, params);
 	one_message = PipeannIsSteady(query);
@@ -57,7 +57,7 @@ AddUpperPaths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input,
 {
 	if (former_upper_paths != NULL)
 		former_upper_paths(root, stage, input, output, extra);
-	if (pipeann_core->rewrites_plans() && stage == UPPERREL_FINAL)
+	if (*pipeann_core->rewrites_plans && stage == UPPERREL_FINAL)
 		PipeannSendLimit(root, input, output, extra);
 }
 

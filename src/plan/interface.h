@@ -16,7 +16,7 @@
 #include "utils/relcache.h"
 
 /* Increment this with every change of the interface or its meaning, or of PipeannKernels. */
-#define PIPEANN_INTERFACE_VERSION	9
+#define PIPEANN_INTERFACE_VERSION	10
 
 /* Returns whether to stop visiting; may replace the plan. */
 typedef bool (*PipeannPlanVisit) (Plan **place, void *arg);
@@ -32,7 +32,7 @@ typedef struct PipeannInterface
 	const float *(*elements) (PipeannType type, Datum value, int dim);
 
 	/* pipeann.rewrite_plans: whether queries and plans may be changed */
-	bool		(*rewrites_plans) (void);
+	const bool *rewrites_plans;
 
 	/* whether indexes of ours can be in the order of an operator */
 	bool		(*is_distance) (Oid operator);

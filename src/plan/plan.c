@@ -777,12 +777,6 @@ Rewrite(Plan **place, void *arg)
 /* The interface of this library for other libraries. */
 
 static bool
-RewritesPlans(void)
-{
-	return pipeann_rewrite_plans;
-}
-
-static bool
 IsDistance(Oid operator)
 {
 	CatCList   *entries = SearchSysCacheList1(AMOPOPID,
@@ -803,7 +797,7 @@ IsDistance(Oid operator)
 static PipeannInterface interface = {
 	.version = PIPEANN_INTERFACE_VERSION,
 	.elements = PipeannDatumElements,
-	.rewrites_plans = RewritesPlans,
+	.rewrites_plans = &pipeann_rewrite_plans,
 	.is_distance = IsDistance,
 	.wrap = Wrap,
 	.visit_plans = PipeannVisitPlans,

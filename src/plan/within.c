@@ -49,9 +49,8 @@ ShareWithin(Oid indexid, Datum query, double distance)
 	if (view.cache != NULL && view.codes.ncodes > 0 && !PipeannIsSparse(l->storage))
 	{
 		int			sample = view.codes.loader == NULL ? SAMPLE : SAMPLE_READ;
-		float	   *x = palloc(mul_size(l->dim, sizeof(float)));
-		float	   *table = palloc(mul_size(view.codes.pq.nsubvectors * PIPEANN_CENTROIDS,
-											sizeof(float)));
+		float	   *x = PipeannArray(float, l->dim);
+		float	   *table = PipeannArray(float, view.codes.pq.nsubvectors * PIPEANN_CENTROIDS);
 
 		PipeannQueryOf(l, PipeannDatumElements(l->type, query, l->dim), x);
 		PipeannPqTable(&view.codes.pq, l->metric, x, table);

@@ -9,17 +9,11 @@
 #include "io/io.h"
 #include "recall/recall.h"
 
-static float *
-RoomFor(const PipeannLayout *l)
-{
-	return palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
-}
-
 /* Make a query for the neighbours of a vector. */
 void
 PipeannAskVector(const PipeannLayout *l, const float *x, PipeannAsked *asked)
 {
-	asked->query = RoomFor(l);
+	asked->query = PipeannArray(float, PipeannFloats(l->storage, l->dim));
 	PipeannQueryOf(l, x, asked->query);
 	asked->own = PIPEANN_INVALID_ID;
 }
@@ -36,7 +30,7 @@ PipeannAskOwn(const PipeannIndexView *view, int i, int n, uint64 random, Pipeann
 	uint32		first = (uint32) ((uint64) ids * i / n);
 	uint32		end = (uint32) ((uint64) ids * (i + 1) / n);
 	char	   *page = palloc((Size) l->node_pages * PIPEANN_PAYLOAD);
-	float	   *x = RoomFor(l);
+	float	   *x = PipeannArray(float, PipeannFloats(l->storage, l->dim));
 	uint32		begin = end > first ? PipeannRandomBelow(&random, end - first) : 0;
 	bool		found = false;
 
@@ -131,8 +125,8 @@ PipeannAnswerExactly(PipeannIndexView *view, PipeannAsked *asked, int n)
 	PipeannPageSource *source = PipeannViewSource(view, &counters);
 	Exact		e = {.view = view,.asked = asked,.n = n,.form = PipeannWholeForm(l)};
 
-	e.queries = palloc(mul_size(Max(n, 1), sizeof(void *)));
-	e.x = RoomFor(l);
+	e.queries = PipeannArray(const void *, Max(n, 1));
+	e.x = PipeannArray(float, PipeannFloats(l->storage, l->dim));
 	for (int i = 0; i < n; i++)
 	{
 		e.queries[i] = PipeannQueryFor(e.form, asked[i].query, l->dim,

@@ -161,7 +161,7 @@ BeginStep(Step *step, Relation index, const float *x, int ef, int width)
 	params.parts = PipeannIndexParts(&step->view.meta);
 	params.pass_on = PassBack;
 	params.out_of_line_distance = NoDistance;
-	query = palloc(mul_size(PipeannFloats(l->storage, l->dim), sizeof(float)));
+	query = PipeannArray(float, PipeannFloats(l->storage, l->dim));
 	step->source = PipeannViewSource(&step->view, &step->counters);
 	step->search = PipeannReuseSearch();
 	PipeannQueryOf(l, x, query);

@@ -634,8 +634,7 @@ BeginSearch(IndexScanDesc scan, PipeannScan *state)
 	state->query = ScanQuery(scan, l, &state->comparable);
 	state->filter = FilterBegin(scan, &state->view);
 	state->exhausted = IsVoid(state);
-	state->exact = palloc(mul_size(PipeannFloats(l->storage, l->dim),
-								   sizeof(float)));
+	state->exact = PipeannArray(float, PipeannFloats(l->storage, l->dim));
 	state->source = PipeannViewSource(&state->view, &state->counters);
 	state->source->keeps = state->view.cache == NULL && pipeann_hot_pages &&
 		(uint64) PipeannViewPages(&state->view) * l->node_pages <= (uint64) NBuffers / KEPT_PART;
