@@ -128,7 +128,7 @@ sub check_answers
 	{
 		my $session = session($node);
 		# answers are to be the exact ones
-		$session->rows("$Pipeann::TO_THE_END; $settings");
+		$session->rows("$Pipeann::LONG_LIST; $settings");
 		for my $table (qw(items wide))
 		{
 			for my $query (sort keys %{ $true{$table} })
@@ -175,7 +175,7 @@ my $wrong = 0;
 for my $i (0 .. $#queries)
 {
 	# answers are to be the exact ones
-	$session->rows("$Pipeann::TO_THE_END; SET pipeann.io_method = " . ($i % 2 ? 'pread' : 'auto')
+	$session->rows("$Pipeann::LONG_LIST; SET pipeann.io_method = " . ($i % 2 ? 'pread' : 'auto')
 		. '; SET pipeann.direct_io = ' . ($i % 3 ? 'on' : 'off'));
 	$wrong++ unless same_answer([ answer($session, 'items', $queries[$i], 10) ], $true{items}{ $queries[$i] });
 }

@@ -32,7 +32,7 @@ sub open_session
 	my $session = session($node);
 
 	# many reads, for one of them to fail, and answers that are to be the exact ones
-	$session->rows("$Pipeann::TO_THE_END; SET pipeann.io_method = $method");
+	$session->rows("$Pipeann::LONG_LIST; SET pipeann.io_method = $method");
 	return $session;
 }
 

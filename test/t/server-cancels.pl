@@ -25,7 +25,7 @@ $node->safe_psql('postgres', 'CREATE TABLE items (LIKE source INCLUDING ALL); IN
 my $session = session($node);
 my $other = session($node);
 # answers are to be the exact ones
-$_->rows("$Pipeann::TO_THE_END") for $session, $other;
+$_->rows("$Pipeann::LONG_LIST") for $session, $other;
 
 sub true_answer { my ($table, $query, $limit) = @_; return [ exact_answer($other, $table, $query, $limit) ]; }
 
@@ -199,7 +199,8 @@ $session->rows('RESET vacuum_cost_delay; VACUUM items');
 sound('vacuum cancelled', 'items_v');
 cmp_ok(found_rate($session, 'items', 'SELECT id, v FROM items WHERE id % 10 = 1'), '==', 1, 'vacuum cancelled: rows are found');
 
-# Several scans at once in one session.
+# Several scans at once in one session, of more than ten rows.
+$_->rows($Pipeann::TO_THE_END) for $session, $other;
 my @cursors = map { "c$_" } 0 .. 5;
 $session->rows('BEGIN');
 $session->rows("DECLARE $cursors[$_] CURSOR FOR SELECT id, v <-> '$queries[$_]' FROM items ORDER BY v <-> '$queries[$_]'") for 0 .. $#cursors;
@@ -255,6 +256,7 @@ $session->rows('COMMIT');
 ok(same_answer(\@got, true_answer('items', $queries[8], 55)), 'cursor before savepoints: all its rows, once');
 
 # Rescans.
+$_->rows($Pipeann::LONG_LIST) for $session, $other;
 my ($same) = $session->rows("SELECT count(*) FROM q, LATERAL (SELECT array_agg(d) AS a FROM (SELECT items.v <-> q.v AS d FROM items"
 	. " ORDER BY items.v <-> q.v LIMIT 5) s) i, LATERAL (SELECT array_agg(d) AS a FROM (SELECT items.v <-> q.v AS d FROM items"
 	. " ORDER BY (items.v <-> q.v) + 0 LIMIT 5) s) t WHERE i.a = t.a");

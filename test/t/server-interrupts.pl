@@ -25,7 +25,7 @@ chmod 0644, $rows_file;
 my ($node, $session, $other);
 
 # Answers are to be the exact ones.
-sub prepare { my ($new) = @_; $new->rows("$Pipeann::TO_THE_END"); return $new; }
+sub prepare { my ($new) = @_; $new->rows("$Pipeann::LONG_LIST"); return $new; }
 
 sub search { my ($query) = @_; return "SELECT id, v <-> '$query' FROM items ORDER BY v <-> '$query' LIMIT 10"; }
 

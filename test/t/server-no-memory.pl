@@ -39,7 +39,7 @@ sub prepare
 {
 	my ($session) = @_;
 
-	$session->rows("LOAD 'vector'; LOAD 'pipeann'; $Pipeann::TO_THE_END");
+	$session->rows("LOAD 'vector'; LOAD 'pipeann'; $Pipeann::LONG_LIST");
 	return $session;
 }
 
@@ -236,7 +236,7 @@ sub no_segments
 	my $node = start_node('little', conf => 'work_mem = 64kB');
 	my $session = open_session($node);
 
-	$session->rows("SET maintenance_work_mem = '1MB'");
+	$session->rows("SET maintenance_work_mem = '1MB'; $Pipeann::TO_THE_END");
 	ok(same_answer([ answer($session, 'items', $queries[$_], 200) ], [ exact_answer($session, 'items', $queries[$_], 200) ]), 'work_mem = 64kB: the right answer')
 	  for 0 .. 2;
 	my $answer = $session->ask('REINDEX INDEX items_v');

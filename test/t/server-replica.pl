@@ -34,7 +34,7 @@ $primary->wait_for_catchup($replica);
 my $here = session($primary);
 my $there = session($replica);
 # long enough that both find the true neighbours, all of them: they are compared
-$_->rows("$Pipeann::TO_THE_END") for $here, $there;
+$_->rows("$Pipeann::LONG_LIST") for $here, $there;
 
 sub change
 {
@@ -103,7 +103,7 @@ change(changes_of('id <= 8000 AND id % 4 = 0 AND id NOT IN (SELECT id FROM items
 all_found('deleted rows inserted again', 'items', 'id % 32 = 0');
 
 # an index that grows from nothing, watched from the replica
-change('CREATE TABLE grow (id int PRIMARY KEY, v vector(49)); CREATE INDEX grow_v ON grow USING pipeann (v vector_l2_ops)');
+change('CREATE TABLE grow (id int PRIMARY KEY, v vector(49)); CREATE INDEX grow_v ON grow USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 40)');
 is(scalar(answer($there, 'grow', $queries[0], 10)), 0, 'empty index: no rows');
 for my $last (500, 4000, 4095, 4200, 6000)
 {
@@ -137,9 +137,10 @@ is($there->row('SELECT count(*) FROM halves h, LATERAL (SELECT n.v <-> h.v AS d 
 	30, 'each row of halves is its own nearest there');
 $there->rows('RESET enable_seqscan');
 
-# sparse vectors, every fortieth out of line
-change('CREATE TABLE elements (id int PRIMARY KEY, v sparsevec(9999)); CREATE INDEX elements_v ON elements USING pipeann (v sparsevec_l2_ops)');
-change("INSERT INTO elements SELECT id, regexp_replace((CASE WHEN id % 40 = 0 THEN v || v || v || v || v ELSE v END)::sparsevec::text, '[0-9]+\$', '9999')::sparsevec FROM source WHERE id <= 4300");
+# sparse vectors, every fortieth out of line; the last of them bring the codes
+my $elements = "INSERT INTO elements SELECT id, regexp_replace((CASE WHEN id % 40 = 0 THEN v || v || v || v || v ELSE v END)::sparsevec::text, '[0-9]+\$', '9999')::sparsevec FROM source WHERE id";
+change("CREATE TABLE elements (id int PRIMARY KEY, v sparsevec(9999)); $elements <= 3900; CREATE INDEX elements_v ON elements USING pipeann (v sparsevec_l2_ops) WITH (m = 8)");
+change("$elements BETWEEN 3901 AND 4300");
 change('DELETE FROM elements WHERE id % 7 = 0');
 $here->rows('VACUUM elements');
 $primary->wait_for_catchup($replica);
@@ -166,7 +167,7 @@ $replica->stop('immediate');
 $replica->append_conf('postgresql.conf', 'shared_buffers = 1MB');
 $replica->start;
 $there->connect;
-$there->rows('SET pipeann.ef_search = 300');
+$there->rows($Pipeann::LONG_LIST);
 same_as_primary('replica restarted', 'items');
 change(changes_of('id BETWEEN 8001 AND 8600'));
 all_found('replica with little memory', 'items', 'id > 8000 AND id % 4 = 0');
