@@ -74,6 +74,7 @@ SELECT graph_pages('churned_idx') AS pages, pg_relation_size('churned_idx') AS s
 CREATE OR REPLACE PROCEDURE replace_half(round int) LANGUAGE sql AS $$
 	INSERT INTO churned SELECT id, val FROM strips
 	WHERE id IN (SELECT 1 + ((round + 2) * 2250 + i) % 12000 FROM generate_series(0, 2249) i)
+	ORDER BY id
 $$;
 SELECT s FROM generate_series(0, 9) round, unnest(ARRAY[
 	format('DELETE FROM churned WHERE id IN (SELECT 1 + (%s * 2250 + i) %% 12000 FROM generate_series(0, 2249) i)', round),

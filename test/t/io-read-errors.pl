@@ -121,7 +121,7 @@ my %statements = (
 	'pipeann_prewarm' => "SELECT pipeann_prewarm('items_v')",
 	'pipeann_recall' => "SELECT pipeann_recall('items_v', 10, 10)",
 	'insert' => "INSERT INTO items SELECT id + 100000, v FROM items WHERE id BETWEEN 100 AND 130",
-	'vacuum' => 'VACUUM items',
+	'vacuum' => 'VACUUM (INDEX_CLEANUP ON) items',
 	'codes read into memory' => "SELECT id FROM items ORDER BY v <-> '$queries[0]' LIMIT 3",
 	'search without codes' => "SELECT id FROM small ORDER BY v <-> '$queries[0]' LIMIT 3");
 for my $what (sort keys %statements)

@@ -45,7 +45,7 @@ my @operations = (
 	[ 'COPY', "BEGIN\\; COPY items FROM '$rows_file'" ],
 	[ 'switch to codes', 'BEGIN\\; INSERT INTO grow SELECT id + 100000, v FROM source WHERE id BETWEEN 4091 AND 4099' ],
 	[ 'build', 'BEGIN\\; CREATE INDEX new_v ON few USING pipeann (v vector_l2_ops) WITH (m = 8, ef_construction = 20)' ],
-	[ 'vacuum', 'VACUUM items', "DELETE FROM items WHERE id IN (SELECT id FROM items WHERE id % 11 = 0 LIMIT 5)" ],
+	[ 'vacuum', 'VACUUM (INDEX_CLEANUP ON) items', "DELETE FROM items WHERE id IN (SELECT id FROM items WHERE id % 11 = 0 LIMIT 5)" ],
 	[ 'pipeann_check', "SELECT pipeann_check('items_v')" ],
 	[ 'pipeann_prewarm', "SELECT sum(pipeann_prewarm('items_v')) FROM generate_series(1, 200)" ],
 	[ 'pipeann_recall', "SELECT pipeann_recall('items_v', 10, 30)" ]);

@@ -74,7 +74,7 @@ sub fail_allocations
 		[ 'search', $search, 1 ],
 		[ 'insert', 'BEGIN; INSERT INTO items SELECT id + 100000, v FROM source WHERE id BETWEEN 5001 AND 5003', 1 ],
 		[ 'build', 'BEGIN; CREATE INDEX new_v ON items USING pipeann (v vector_l2_ops) WITH (ef_construction = 20, m = 8)', 30000 ],
-		[ 'vacuum', 'VACUUM items', 1, 'DELETE FROM items WHERE id = (SELECT max(id) FROM items WHERE id <= 4500 AND id % 13 = 1)' ],
+		[ 'vacuum', 'VACUUM (INDEX_CLEANUP ON) items', 1, 'DELETE FROM items WHERE id = (SELECT max(id) FROM items WHERE id <= 4500 AND id % 13 = 1)' ],
 		[ 'pipeann_check', "SELECT pipeann_check('items_v')", 1 ],
 		[ 'pipeann_recall', "SELECT pipeann_recall('items_v', 10, 3)", 1 ]);
 

@@ -179,7 +179,7 @@ is($there->row('SELECT pg_is_in_recovery()'), 'f', 'promoted');
 $there->rows(changes_of('id BETWEEN 8601 AND 9200'));
 all_found('promoted', 'items', 'id > 8600 AND id % 4 = 0');
 $there->rows('DELETE FROM items WHERE id <= 1000');
-$there->rows('VACUUM items');
+$there->rows('VACUUM (INDEX_CLEANUP ON) items');
 cmp_ok(recall($there, 'items', \@queries, 10), '>=', 0.99, 'promoted: the true neighbours');
 cmp_ok($there->row("SELECT pipeann_check('items_v')"), '<=', $there->row('SELECT count(DISTINCT v) + 60 FROM items'),
 	'promoted: the index is sound, and nodes without rows are gone');

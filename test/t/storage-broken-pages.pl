@@ -315,7 +315,7 @@ sub test_writes
 		sysread $target->{file}, $byte, 1;
 		poke($target, $block * $BLOCK + int($bit / 8), $byte ^ chr(1 << $bit % 8));
 		for my $sql ("INSERT INTO $target->{table} VALUES (" . (100000 + $i) . ", '$others[$i - 1]')",
-			"DELETE FROM $target->{table} WHERE id = $i", "VACUUM $target->{table}")
+			"DELETE FROM $target->{table} WHERE id = $i", "VACUUM (INDEX_CLEANUP ON) $target->{table}")
 		{
 			my $answer = $target->{session}->ask($sql);
 			next unless defined $answer->{error};
