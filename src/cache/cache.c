@@ -274,11 +274,8 @@ SetRoot(PipeannAttachment *attachment, PipeannCacheHeader *header)
 	model->seen = PipeannRootAt(header, header->seen);
 }
 
-/*
- * Copy the root that this backend has read to shared memory. False if there is no memory. The
- * attachment is locked.
- */
-static bool
+/* Copy the root that this backend has read to shared memory, if there is room. The entry is locked. */
+static void
 CopyRoot(PipeannAttachment *attachment, const PipeannMeta *meta)
 {
 	PipeannCacheHeader plan;
@@ -291,13 +288,12 @@ CopyRoot(PipeannAttachment *attachment, const PipeannMeta *meta)
 	entry->wanted = PipeannCacheMemory(meta, &megabytes) / FPM_PAGE_SIZE;
 	entry->root = PipeannRegistryTake(entry, pages);
 	if (entry->root == PIPEANN_NOWHERE)
-		return false;
+		return;
 	entry->root_pages = (uint32) pages;
 	root = (PipeannCacheHeader *) PipeannArenaAt(&pipeann_control->arena, entry->root);
 	InitRoot(root, own, meta);
 	memcpy(PipeannRootAt(root, root->centroids), PipeannRootAt(own, own->centroids),
 		   own->chunks - own->centroids);
-	return true;
 }
 
 /*
@@ -314,9 +310,9 @@ AttachShared(PipeannAttachment *attachment, const PipeannMeta *meta)
 		return false;
 	entry = attachment->entry;
 	PipeannAttachmentLock(attachment);
-	if (!entry->loaded && attachment->header != NULL)
-		entry->loaded = CopyRoot(attachment, meta);
-	if (entry->loaded)
+	if (entry->root == PIPEANN_NOWHERE && attachment->header != NULL)
+		CopyRoot(attachment, meta);
+	if (entry->root != PIPEANN_NOWHERE)
 		root = (PipeannCacheHeader *) PipeannArenaAt(&pipeann_control->arena, entry->root);
 	PipeannAttachmentUnlock(attachment);
 	if (root == NULL)
@@ -324,7 +320,9 @@ AttachShared(PipeannAttachment *attachment, const PipeannMeta *meta)
 	if (root->ids < PipeannMetaIds(meta))
 	{
 		/* the index has grown beyond the room that this root has */
-		PipeannRegistryDoom(entry, attachment->generation);
+		LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
+		entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
+		LWLockRelease(&pipeann_control->lock);
 		PipeannRegistryLetGo(attachment);
 		attachment->entry = NULL;
 		return AttachShared(attachment, meta);

@@ -9,10 +9,6 @@
  */
 #include "cache/registry.h"
 
-#include <sys/stat.h>
-
-#include "common/relpath.h"
-
 /* ---------- entries ---------- */
 
 /* The cache of a file that new scans may use, or NULL. Under control->lock. */
@@ -27,16 +23,6 @@ FindAlive(const PipeannLocator *locator)
 			return entry;
 	}
 	return NULL;
-}
-
-/* Drop a cache. Its memory is given back when it has no users any more (Reap()). */
-void
-PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation)
-{
-	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
-	if (entry->generation == generation && entry->state == PIPEANN_CACHE_ENTRY_READY)
-		entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
-	LWLockRelease(&pipeann_control->lock);
 }
 
 /* Give back a cache's memory; parts that cannot be mapped are lost. */
@@ -157,7 +143,6 @@ FindOrTake(const PipeannAttachment *attachment)
 		entry->build_id = attachment->build_id;
 		entry->generation = ++pipeann_control->generations;
 		entry->state = PIPEANN_CACHE_ENTRY_READY;
-		entry->loaded = false;
 		entry->wanted = 0;
 	}
 	return entry;
@@ -219,7 +204,7 @@ PipeannRegistryFind(const PipeannLocator *locator, uint64 build_id)
 
 	LWLockAcquire(&pipeann_control->lock, LW_SHARED);
 	entry = FindAlive(locator);
-	if (entry != NULL && (!entry->loaded || entry->build_id != build_id))
+	if (entry != NULL && (entry->root == PIPEANN_NOWHERE || entry->build_id != build_id))
 		entry = NULL;
 	LWLockRelease(&pipeann_control->lock);
 	return entry;
@@ -258,7 +243,7 @@ PipeannRegistryLetGo(PipeannAttachment *attachment)
 	attachment->referenced = false;
 }
 
-/* Drop the cache of a file, if there is one. */
+/* Drop the cache of a file, if there is one. Its memory is given back when it has no users. */
 void
 PipeannRegistryForget(const PipeannLocator *locator)
 {
@@ -351,51 +336,6 @@ MayTake(PipeannCacheEntry *entry, uint64 pages)
 }
 
 /*
- * A dropped relation's file is truncated at commit and unlinked at the next
- * checkpoint.
- */
-static bool
-FileIsGone(const PipeannLocator *locator)
-{
-	struct stat st;
-	bool		gone;
-#if PG_VERSION_NUM >= 180000
-	RelPathStr	relpath = relpathperm(*locator, MAIN_FORKNUM);
-	const char *path = relpath.str;
-#else
-	char	   *path = relpathperm(*locator, MAIN_FORKNUM);
-#endif
-
-	gone = stat(path, &st) == 0 ? st.st_size == 0 : errno == ENOENT;
-#if PG_VERSION_NUM < 180000
-	pfree(path);
-#endif
-	return gone;
-}
-
-/* Drop the caches of files that are gone; whether there were any. */
-static bool
-DropGone(void)
-{
-	for (uint32 i = 0; i < pipeann_control->nentries; i++)
-	{
-		PipeannCacheEntry *entry = &pipeann_control->entries[i];
-		PipeannLocator locator;
-		uint64		generation;
-		bool		ready;
-
-		LWLockAcquire(&pipeann_control->lock, LW_SHARED);
-		ready = entry->state == PIPEANN_CACHE_ENTRY_READY;
-		locator = entry->locator;
-		generation = entry->generation;
-		LWLockRelease(&pipeann_control->lock);
-		if (ready && FileIsGone(&locator))
-			PipeannRegistryDoom(entry, generation);
-	}
-	return Reap();
-}
-
-/*
  * Make room for pages of a cache: drop one that was not used of late, or else,
  * if this one has less than its share, the one that has most, whose memory is
  * freed when its searches end. Returns whether there is more room now.
@@ -408,7 +348,7 @@ MakeRoom(PipeannCacheEntry *entry, uint64 pages)
 	PipeannCacheEntry *victim = NULL;
 	uint64		share;
 
-	if (Reap() || DropGone() || DropUnused(Ago(UNUSED_MS)))
+	if (Reap() || DropUnused(Ago(UNUSED_MS)))
 		return true;
 	LWLockAcquire(&pipeann_control->lock, LW_EXCLUSIVE);
 	share = Share();

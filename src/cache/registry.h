@@ -84,7 +84,7 @@ PipeannArenaLimit(PipeannArena *arena)
 	return pg_atomic_read_u64(&arena->limit);
 }
 
-#define PIPEANN_CONTROL_LAYOUT 11	/* increment with any change below */
+#define PIPEANN_CONTROL_LAYOUT 12	/* increment with any change below */
 
 /* The most caches; without preloading the server has little memory for them. */
 #define PIPEANN_FEW_ENTRIES 128
@@ -112,8 +112,7 @@ typedef struct PipeannCacheEntry
 	uint32		state;			/* PipeannCacheEntryState */
 	uint64		wanted;			/* pages with all codes */
 	LWLock		lock;
-	bool		loaded;			/* there is a root */
-	PipeannArenaPlace root;	/* of the PipeannCacheHeader */
+	PipeannArenaPlace root;	/* of the PipeannCacheHeader, or NOWHERE */
 	uint32		root_pages;
 	pg_atomic_uint64 pages;		/* taken, including the root's */
 	pg_atomic_uint32 refcount;	/* one for each backend using it */
@@ -276,7 +275,6 @@ extern bool PipeannRegistryClaim(PipeannAttachment *attachment);
 extern PipeannCacheEntry *PipeannRegistryFind(const PipeannLocator *locator, uint64 build_id);
 extern bool PipeannRegistryHold(PipeannAttachment *attachment);
 extern void PipeannRegistryLetGo(PipeannAttachment *attachment);
-extern void PipeannRegistryDoom(PipeannCacheEntry *entry, uint64 generation);
 extern void PipeannRegistryForget(const PipeannLocator *locator);
 extern PipeannArenaPlace PipeannRegistryTake(PipeannCacheEntry *entry, uint64 pages);
 extern void PipeannRegistryGive(PipeannCacheEntry *entry, PipeannArenaPlace place, uint64 pages);
