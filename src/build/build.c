@@ -845,9 +845,8 @@ PipeannEstimateBuild(const PipeannBuildInput *in,
 						   (meta->flags & PIPEANN_META_HAS_CODES) != 0);
 	if (meta->flags & PIPEANN_META_HAS_CODES)
 	{
-		estimate->code_bytes = PipeannCacheMemory(meta,
-												  &estimate->shared_memory);
-		estimate->shared_memory *= 1024 * 1024;
+		estimate->code_bytes = PipeannCacheMemory(meta);
+		estimate->shared_memory = PipeannMegabytes(estimate->code_bytes) * 1024 * 1024;
 	}
 	pfree(meta);
 }

@@ -212,6 +212,17 @@ LimitOwn(void)
 	}
 }
 
+/* After this time (ms) a backend tries again to get memory for a root or a map of rows. */
+#define RETRY_MS 60000
+
+static bool
+MayRetry(const PipeannAttachment *attachment)
+{
+	return attachment->refused == 0 ||
+		TimestampDifferenceExceeds(attachment->refused, GetCurrentStatementStartTimestamp(),
+								   RETRY_MS);
+}
+
 /* Callback of its memory context. */
 static void
 EndAttachment(void *arg)
@@ -244,7 +255,6 @@ NewAttachment(Relation index, const PipeannMeta *meta, MemoryContext parent)
 	codes->attr_bytes = meta->layout.attr_bytes;
 	codes->chunk_shift = PIPEANN_CHUNK_SHIFT;
 	codes->entry_degree = PIPEANN_ENTRY_DEGREE;
-	attachment->tried = GetCurrentStatementStartTimestamp();
 	dlist_push_tail(&attachments, &attachment->node);
 	attachment->callback.func = EndAttachment;
 	attachment->callback.arg = attachment;
@@ -283,9 +293,8 @@ CopyRoot(PipeannAttachment *attachment, const PipeannMeta *meta)
 	PipeannCacheEntry *entry = attachment->entry;
 	PipeannCacheHeader *own = attachment->header;
 	PipeannCacheHeader *root;
-	uint64		megabytes;
 
-	entry->wanted = PipeannCacheMemory(meta, &megabytes) / FPM_PAGE_SIZE;
+	entry->wanted = PipeannCacheMemory(meta) / FPM_PAGE_SIZE;
 	entry->root = PipeannRegistryTake(entry, pages);
 	if (entry->root == PIPEANN_NOWHERE)
 		return;
@@ -309,12 +318,12 @@ AttachShared(PipeannAttachment *attachment, const PipeannMeta *meta)
 	if (!attachment->referenced && !PipeannRegistryClaim(attachment))
 		return false;
 	entry = attachment->entry;
-	PipeannAttachmentLock(attachment);
+	LWLockAcquire(&entry->lock, LW_EXCLUSIVE);
 	if (entry->root == PIPEANN_NOWHERE && attachment->header != NULL)
 		CopyRoot(attachment, meta);
 	if (entry->root != PIPEANN_NOWHERE)
 		root = (PipeannCacheHeader *) PipeannArenaAt(&pipeann_control->arena, entry->root);
-	PipeannAttachmentUnlock(attachment);
+	LWLockRelease(&entry->lock);
 	if (root == NULL)
 		return false;
 	if (root->ids < PipeannMetaIds(meta))
@@ -382,9 +391,10 @@ MakeAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, b
 			attachment->entry = NULL;
 			LimitOwn();
 			if (may_share)
+			{
+				attachment->refused = GetCurrentStatementStartTimestamp();
 				PipeannReportNoRoom(RelationGetRelationName(index));
-			else
-				attachment->tried = 0;
+			}
 		}
 	}
 	if (attachment->header->halves != 0)
@@ -401,69 +411,69 @@ MakeAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, b
 static PipeannRowMap *
 MapOf(const PipeannAttachment *attachment)
 {
-	PipeannArenaPlace place = pg_atomic_read_u64(&attachment->header->row_map);
-	PipeannMapMemory *memory = place == PIPEANN_NOWHERE ? NULL :
-		(PipeannMapMemory *) PipeannArenaAt(&pipeann_control->arena, place);
+	PipeannMapMemory *memory = (PipeannMapMemory *)
+		PipeannPartAt(attachment, &attachment->header->row_map);
 
 	return memory == NULL ? NULL : (PipeannRowMap *) (memory + 1);
-}
-
-/*
- * Write the map of rows over the former one, or, if that has no room for it, to new memory: the
- * former one then stays until the cache goes, as searches may read it. The attachment is locked.
- */
-static void
-PutMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
-{
-	PipeannRowMap *map = MapOf(attachment);
-	PipeannCacheHeader *header = attachment->header;
-
-	attachment->no_row_map = GetCurrentStatementStartTimestamp();
-	if (attachment->entry == NULL || PipeannAttachmentIsDoomed(attachment))
-		return;
-	if (map == NULL || !PipeannRowMapHasRoom(map, plan))
-	{
-		uint64		pages = PipeannArenaPages(add_size(sizeof(PipeannMapMemory), plan->size));
-		PipeannArenaPlace place = PipeannRegistryTake(attachment->entry, pages);
-		PipeannMapMemory *memory;
-
-		if (place == PIPEANN_NOWHERE)
-			return;
-		memory = (PipeannMapMemory *) PipeannArenaAt(&pipeann_control->arena, place);
-		memory->pages = pages;
-		memory->former = pg_atomic_read_u64(&header->row_map);
-		PipeannRowMapWrite((PipeannRowMap *) (memory + 1), plan, true);
-		pg_write_barrier();
-		pg_atomic_write_u64(&header->row_map, place);
-	}
-	else
-		PipeannRowMapWrite(map, plan, false);
-	attachment->no_row_map = 0;
 }
 
 static void
 ShowMap(PipeannCache *cache)
 {
 	cache->row_map = MapOf(cache->attachment);
-	cache->no_row_map = cache->attachment->no_row_map;
+	cache->may_map_rows = cache->attachment->entry != NULL && MayRetry(cache->attachment);
+}
+
+/*
+ * Write the map of rows over the former one, or, if that has no room for it, to new memory: the
+ * former one then stays until the cache goes, as searches may read it. False if there is no memory.
+ */
+static bool
+PutMap(PipeannAttachment *attachment, const PipeannRowMapPlan *plan)
+{
+	PipeannRowMap *map = MapOf(attachment);
+	pg_atomic_uint64 *where = &attachment->header->row_map;
+
+	if (map == NULL || !PipeannRowMapHasRoom(map, plan))
+	{
+		uint64		pages = PipeannArenaPages(add_size(sizeof(PipeannMapMemory), plan->size));
+		PipeannArenaPlace place = PipeannAttachmentIsDoomed(attachment) ? PIPEANN_NOWHERE :
+			PipeannRegistryTake(attachment->entry, pages);
+		PipeannMapMemory *memory;
+
+		if (place == PIPEANN_NOWHERE)
+			return false;
+		memory = (PipeannMapMemory *) PipeannArenaAt(&pipeann_control->arena, place);
+		memory->pages = pages;
+		memory->former = pg_atomic_read_u64(where);
+		PipeannRowMapWrite((PipeannRowMap *) (memory + 1), plan, true);
+		pg_write_barrier();
+		pg_atomic_write_u64(where, place);
+	}
+	else
+		PipeannRowMapWrite(map, plan, false);
+	return true;
 }
 
 /*
  * Make a map of these rows, all that the index had when the metapage had these
- * `removals`. Without room in memory there is none.
+ * `removals`, in a shared cache. Without room in memory there is none.
  */
 void
 PipeannCacheMapRows(PipeannCache *cache, const PipeannMeta *meta,
 					const PipeannMappedRow *rows, uint64 n)
 {
+	PipeannAttachment *attachment = cache->attachment;
 	PipeannRowMapPlan plan = {.rows = rows, .n = n, .nodes = meta->nodes,
 		.removals = meta->removals};
 
+	attachment->refused = GetCurrentStatementStartTimestamp();
 	if (PipeannRowMapMakePlan(&plan))
 	{
-		PipeannAttachmentLock(cache->attachment);
-		PutMap(cache->attachment, &plan);
-		PipeannAttachmentUnlock(cache->attachment);
+		LWLockAcquire(&attachment->entry->lock, LW_EXCLUSIVE);
+		if (PutMap(attachment, &plan))
+			attachment->refused = 0;
+		LWLockRelease(&attachment->entry->lock);
 	}
 	pfree(plan.starts);
 	ShowMap(cache);
@@ -480,31 +490,34 @@ PipeannCacheForgetRows(PipeannCache *cache, const PipeannMeta *meta,
 {
 	PipeannAttachment *attachment = cache->attachment;
 	PipeannRowMap *map;
+	LWLock	   *lock;
 	uint32		count = 0;
 	uint64		gone;
 
-	PipeannAttachmentLock(attachment);
-	map = PipeannAttachmentIsDoomed(attachment) ? NULL : MapOf(attachment);
-	if (map != NULL && PipeannRowMapVersion(map) !=
-		((uint64) map->count << 32 | meta->removals))
+	if (MapOf(attachment) == NULL)
+		return;
+	lock = &attachment->entry->lock;
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	map = MapOf(attachment);
+	if (PipeannRowMapVersion(map) != ((uint64) map->count << 32 | meta->removals))
 		map = NULL;
-	if (map != NULL)
+	else
 	{
 		count = map->count;
 		PipeannRowMapClose(map);
 	}
-	PipeannAttachmentUnlock(attachment);
+	LWLockRelease(lock);
 	if (map == NULL)
 		return;
 	gone = PipeannRowMapTakeOut(map, is_dead, arg);
-	PipeannAttachmentLock(attachment);
+	LWLockAcquire(lock, LW_EXCLUSIVE);
 	/* unless another map has taken its place, or it was rewritten */
 	if (MapOf(attachment) == map && map->count == count)
 	{
 		map->nodes -= Min(map->nodes, gone);
 		PipeannRowMapPublish(map, meta->removals + 2);
 	}
-	PipeannAttachmentUnlock(attachment);
+	LWLockRelease(lock);
 }
 
 /* ---------- giving out caches ---------- */
@@ -540,28 +553,10 @@ IsUsable(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 	return PipeannLocatorEquals(attachment->locator, PipeannRelationLocator(index)) &&
 		attachment->build_id == meta->build_id &&
 		(attachment->entry != NULL ? may_share : !may_share ||
-		 !TimestampDifferenceExceeds(attachment->tried,
-									 GetCurrentStatementStartTimestamp(),
-									 PIPEANN_RETRY_MS)) &&
+		 !MayRetry(attachment)) &&
 		PipeannRegistryHold(attachment) &&
 		!PipeannAttachmentIsDoomed(attachment) &&
 		attachment->header->ids >= PipeannMetaIds(meta);
-}
-
-/*
- * Returns the attachment for new scans of an index, whose cache stays in memory; NULL if
- * it would be outdated.
- */
-static PipeannAttachment *
-GetAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, bool may_share)
-{
-	PipeannAttachment *attachment = FindAttachment(index);
-
-	if (attachment != NULL && IsUsable(index, attachment, meta, may_share))
-		return attachment;
-	if (attachment != NULL)
-		DropAttachment(attachment);
-	return MakeAttachment(index, meta, context, may_share);
 }
 
 /* Callback of its memory context. */
@@ -602,11 +597,17 @@ UseAttachment(PipeannAttachment *attachment, MemoryContext context)
 PipeannCache *
 PipeannCacheAcquire(Relation index, const PipeannMeta *meta, MemoryContext context)
 {
-	PipeannAttachment *attachment;
+	bool		may_share = MayShare(index);
+	PipeannAttachment *attachment = FindAttachment(index);
 	PipeannCache *cache;
 
 	Assert(meta->flags & PIPEANN_META_HAS_CODES);
-	attachment = GetAttachment(index, meta, context, MayShare(index));
+	if (attachment == NULL || !IsUsable(index, attachment, meta, may_share))
+	{
+		if (attachment != NULL)
+			DropAttachment(attachment);
+		attachment = MakeAttachment(index, meta, context, may_share);
+	}
 	if (attachment == NULL)
 		return NULL;
 	cache = UseAttachment(attachment, context);
@@ -688,19 +689,15 @@ PipeannCacheForget(Relation index)
 		PipeannRegistryForget(&locator);
 }
 
-/*
- * Memory that the cache of an index with this metapage takes if it holds all
- * codes. Sets *megabytes to what pipeann.shared_memory has to be for it alone.
- */
+/* Memory that the cache of an index with this metapage takes if it holds all codes. */
 Size
-PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes)
+PipeannCacheMemory(const PipeannMeta *meta)
 {
 	PipeannCacheHeader plan;
 	uint64		pages = PipeannArenaPages(PlanRoot(meta, &plan));
 
 	pages += plan.entry_pages + plan.chunk_pages *
 		(((uint64) PipeannMetaIds(meta) + PIPEANN_CHUNK_NODES - 1) / PIPEANN_CHUNK_NODES);
-	*megabytes = mul_size(pages, FPM_PAGE_SIZE) / (1024 * 1024) + 1;
 	return mul_size(pages, FPM_PAGE_SIZE);
 }
 
@@ -727,9 +724,8 @@ PipeannCacheCodesInMemory(const PipeannCache *cache, const PipeannMeta *meta)
 void
 PipeannCacheWarn(Relation index, const PipeannMeta *meta)
 {
-	uint64		megabytes;
+	uint64		megabytes = PipeannMegabytes(PipeannCacheMemory(meta));
 
-	(void) PipeannCacheMemory(meta, &megabytes);
 	if (RelationUsesLocalBuffers(index) || megabytes <= (uint64) pipeann_shared_memory)
 		return;
 	ereport(WARNING,

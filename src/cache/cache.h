@@ -46,7 +46,7 @@ typedef struct PipeannCache
 	const char *histograms;			/* of attribute codes */
 	PipeannSeenPages *seen;		/* buffers of graph pages */
 	const PipeannRowMap *row_map;	/* the map of rows, of any version, or NULL */
-	TimestampTz no_row_map;		/* when there was no memory for a map; or 0 */
+	bool		may_map_rows;	/* unless there was no memory for a map, or is none at all */
 
 	/* private to cache/ */
 	struct PipeannAttachment *attachment;
@@ -62,16 +62,11 @@ PipeannCacheRelease(PipeannCache *cache)
 	MemoryContextDelete(cache->context);
 }
 
-/* Pause (ms) after which a backend tries again to get memory for a cache or a map of rows. */
-#define PIPEANN_RETRY_MS 60000
-
-static inline bool
-PipeannCacheMayMapRows(const PipeannCache *cache)
+/* What pipeann.shared_memory, in MB, has to be for this many bytes. */
+static inline uint64
+PipeannMegabytes(Size bytes)
 {
-	return cache->no_row_map == 0 ||
-		TimestampDifferenceExceeds(cache->no_row_map,
-								   GetCurrentStatementStartTimestamp(),
-								   PIPEANN_RETRY_MS);
+	return bytes / (1024 * 1024) + 1;
 }
 
 /* cache.c */
@@ -84,7 +79,7 @@ extern PipeannCache *PipeannCachePeek(Relation index,
 									  MemoryContext context);
 extern bool PipeannCacheFollow(Relation index, PipeannCache *cache, const PipeannMeta *meta);
 extern bool PipeannCacheLoadEntries(Relation index, PipeannCache *cache, const PipeannMeta *meta);
-extern Size PipeannCacheMemory(const PipeannMeta *meta, uint64 *megabytes);
+extern Size PipeannCacheMemory(const PipeannMeta *meta);
 extern Size PipeannCacheBytes(const PipeannCache *cache);
 extern Size PipeannCacheCodesInMemory(const PipeannCache *cache, const PipeannMeta *meta);
 extern void PipeannCacheWarn(Relation index, const PipeannMeta *meta);

@@ -29,7 +29,7 @@
 #define FILL_PAGES 16
 
 /* After finding no memory for codes a backend tries again after this time (ms). */
-#define CHUNK_RETRY_MS 1000
+#define ROOM_RETRY_MS 1000
 
 typedef struct PipeannPageLoader
 {
@@ -65,70 +65,64 @@ MapChunk(PipeannAttachment *attachment, uint32 chunk)
 {
 	PipeannCacheHeader *header = attachment->header;
 	pg_atomic_uint64 *chunks = PipeannRootAt(header, header->chunks);
-	PipeannArenaPlace place = pg_atomic_read_u64(&chunks[chunk]);
 
-	if (attachment->chunks[chunk] == NULL && attachment->entry != NULL &&
-		place != PIPEANN_NOWHERE)
-		attachment->chunks[chunk] = (uint8 *)
-			PipeannArenaAt(&pipeann_control->arena, place);
+	if (attachment->chunks[chunk] == NULL)
+		attachment->chunks[chunk] = (uint8 *) PipeannPartAt(attachment, &chunks[chunk]);
 	return attachment->chunks[chunk];
 }
 
-/* Take pages of shared memory and set *where, unless another backend did. False if there are none. */
-static bool
-TakeMemory(Relation index, PipeannAttachment *attachment, pg_atomic_uint64 *where, uint64 pages)
+/*
+ * Where a part of a cache is in this backend, after taking memory for it unless another backend
+ * has; a cache of the backend's own has no larger parts than `own` bytes. NULL if there is none.
+ */
+static char *
+MakePart(Relation index, PipeannAttachment *attachment, pg_atomic_uint64 *where, uint64 pages,
+		 Size own)
 {
-	PipeannArenaPlace place;
 	uint64		nowhere = PIPEANN_NOWHERE;
 
-	if (PipeannAttachmentIsDoomed(attachment) ||
-		(attachment->no_chunk != 0 &&
-		 !TimestampDifferenceExceeds(attachment->no_chunk, GetCurrentTimestamp(),
-									 CHUNK_RETRY_MS)))
-		return false;
-	place = PipeannRegistryTake(attachment->entry, pages);
-	attachment->no_chunk = place != PIPEANN_NOWHERE ? 0 : GetCurrentTimestamp();
-	if (place == PIPEANN_NOWHERE)
-		PipeannReportNoRoom(RelationGetRelationName(index));
-	else if (!pg_atomic_compare_exchange_u64(where, &nowhere, place))
-		PipeannRegistryGive(attachment->entry, place, pages);
-	return place != PIPEANN_NOWHERE;
+	if (attachment->entry == NULL)
+		return pages * FPM_PAGE_SIZE > own ? NULL :
+			MemoryContextAllocHuge(attachment->context, pages * FPM_PAGE_SIZE);
+	if (pg_atomic_read_u64(where) == PIPEANN_NOWHERE)
+	{
+		PipeannArenaPlace place;
+
+		if (PipeannAttachmentIsDoomed(attachment) ||
+			(attachment->no_room != 0 &&
+			 !TimestampDifferenceExceeds(attachment->no_room, GetCurrentTimestamp(),
+										 ROOM_RETRY_MS)))
+			return NULL;
+		place = PipeannRegistryTake(attachment->entry, pages);
+		attachment->no_room = place != PIPEANN_NOWHERE ? 0 : GetCurrentTimestamp();
+		if (place == PIPEANN_NOWHERE)
+			PipeannReportNoRoom(RelationGetRelationName(index));
+		else if (!pg_atomic_compare_exchange_u64(where, &nowhere, place))
+			PipeannRegistryGive(attachment->entry, place, pages);
+	}
+	return PipeannPartAt(attachment, where);
 }
 
-/*
- * Get memory for a chunk, for temporary tables from the backend, for others
- * from shared memory. False if there is none.
- */
+/* Whether the chunks with codes of a page are mapped; make: give memory to those without. */
 static bool
-MakeChunk(PipeannPageLoader *pl, uint32 chunk)
+HasChunks(PipeannPageLoader *pl, uint32 page, bool make)
 {
 	PipeannAttachment *attachment = pl->attachment;
 	PipeannCacheHeader *header = attachment->header;
 	pg_atomic_uint64 *chunks = PipeannRootAt(header, header->chunks);
-
-	if (attachment->entry == NULL)
-	{
-		if (attachment->temporary)
-			attachment->chunks[chunk] =
-				MemoryContextAllocHuge(attachment->context,
-									   header->chunk_pages * FPM_PAGE_SIZE);
-		return attachment->temporary;
-	}
-	return TakeMemory(pl->index, attachment, &chunks[chunk], header->chunk_pages) &&
-		MapChunk(attachment, chunk) != NULL;
-}
-
-/* Whether the chunks with a page's codes are mapped; make: give memory to those without. */
-static bool
-HasChunks(PipeannPageLoader *pl, uint32 page, bool make)
-{
 	uint32		per_page = PipeannCodesPerPage(&pl->layout);
-	uint64		end = Min((uint64) (page + 1) * per_page, pl->attachment->header->ids);
+	uint64		end = Min((uint64) (page + 1) * per_page, header->ids);
 	uint32		last = (uint32) ((end - 1) >> PIPEANN_CHUNK_SHIFT);
 
-	for (uint32 chunk = page * per_page >> PIPEANN_CHUNK_SHIFT; chunk <= last; chunk++)
-		if (MapChunk(pl->attachment, chunk) == NULL && !(make && MakeChunk(pl, chunk)))
+	for (uint32 i = page * per_page >> PIPEANN_CHUNK_SHIFT; i <= last; i++)
+	{
+		if (MapChunk(attachment, i) == NULL && make)
+			attachment->chunks[i] = (uint8 *)
+				MakePart(pl->index, attachment, &chunks[i], header->chunk_pages,
+						 attachment->temporary ? MaxAllocHugeSize : 0);
+		if (attachment->chunks[i] == NULL)
 			return false;
+	}
 	return true;
 }
 
@@ -210,6 +204,11 @@ Keep(PipeannPageLoader *pl, uint32 page, uint32 state, const char *payload)
 	pg_atomic_uint32 *of = StateOf(pl, page);
 	uint32		storing = state | STORING;
 
+	if ((state & STATE) == KEPT)
+	{
+		StoreCodes(pl, page, payload);
+		return true;
+	}
 	if (!pg_atomic_compare_exchange_u32(of, &state, storing))
 		return false;
 	StoreCodes(pl, page, payload);
@@ -256,25 +255,6 @@ EndLoader(void *arg)
 }
 
 /*
- * Pin and lock a code page. If it is still in the buffer in which it was found sound it is not
- * verified again. Pages to be kept in memory are read with a strategy, so as not to evict others.
- */
-static Buffer
-LockPage(PipeannPageLoader *pl, uint32 page, BlockNumber blkno, bool keep)
-{
-	Buffer	   *seen = &pl->attachment->seen[page];
-
-	if (PipeannPinRecent(pl->index, blkno, *seen))
-	{
-		LockBuffer(*seen, BUFFER_LOCK_SHARE);
-		return *seen;
-	}
-	*seen = PipeannReadBuffer(pl->index, blkno, PIPEANN_CODES, BUFFER_LOCK_SHARE, true,
-							  keep ? pl->attachment->strategy : NULL);
-	return *seen;
-}
-
-/*
  * The block of a code page, or InvalidBlockNumber if the file lacks it: a crash came
  * before its codes were written, or they are not written yet. A backend that keeps
  * the page has read its state before this, and writing the page changes its state.
@@ -296,18 +276,19 @@ BlockOf(PipeannPageLoader *pl, uint32 page)
 /*
  * Read a code page, keep it if there is room, and copy it to buffer[PIPEANN_PAYLOAD], as
  * other backends may drop it. If buffer is NULL read it only if it can be kept; returns
- * whether it was. A page that was never written has zeroes. One of another generation makes
- * the cache outdated, and the loader stale: then no node may be rejected.
+ * whether it was. Codes of a page that is kept are stored again. A page that was never written
+ * has zeroes. One of another generation makes the cache outdated, and the loader stale: then no
+ * node may be rejected.
  */
 static bool
 ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
 {
 	static const char zeros[PIPEANN_PAYLOAD];
 	uint32		state = pg_atomic_read_u32(StateOf(pl, page));
-	bool		keep = (state & STATE) == ABSENT && HasChunks(pl, page, true);
-	BlockNumber blkno;
+	bool		keep = (state & STATE) != STORING && HasChunks(pl, page, true);
+	Buffer	   *seen = &pl->attachment->seen[page];
 	const char *payload = zeros;
-	Buffer		pinned = InvalidBuffer;
+	BlockNumber blkno;
 	bool		kept;
 
 	if (!keep && buffer == NULL)
@@ -318,8 +299,16 @@ ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
 	{
 		Page		content;
 
-		pinned = LockPage(pl, page, blkno, keep);
-		content = BufferGetPage(pinned);
+		/*
+		 * In the buffer in which it was found sound it is not verified again. Pages to be kept
+		 * are read with a strategy, so as not to evict others.
+		 */
+		if (PipeannPinRecent(pl->index, blkno, *seen))
+			LockBuffer(*seen, BUFFER_LOCK_SHARE);
+		else
+			*seen = PipeannReadBuffer(pl->index, blkno, PIPEANN_CODES, BUFFER_LOCK_SHARE, true,
+									  keep ? pl->attachment->strategy : NULL);
+		content = BufferGetPage(*seen);
 		if (!PageIsNew(content) && PipeannPageIsOf(content, pl->generation))
 			payload = PipeannPagePayload(content);
 		else if (!PageIsNew(content))
@@ -328,11 +317,12 @@ ReadCodePage(PipeannPageLoader *pl, uint32 page, char *buffer)
 			keep = false;
 		}
 	}
-	kept = keep && Keep(pl, page, state, payload);
+	kept = keep && (payload != zeros || (state & STATE) == ABSENT) &&
+		Keep(pl, page, state, payload);
 	if (buffer != NULL)
 		memcpy(buffer, payload, PIPEANN_PAYLOAD);
-	if (pinned != InvalidBuffer)
-		UnlockReleaseBuffer(pinned);
+	if (blkno != InvalidBlockNumber)
+		UnlockReleaseBuffer(*seen);
 	if (kept)
 		CountComplete(pl);
 	return kept;
@@ -407,21 +397,20 @@ LoadAttribute(PipeannCodeLoader *loader, uint32 id, uint32 plane)
 		(id - page * PipeannCodesPerPage(l));
 }
 
-/* Pages that are read together. */
-#define READ_TOGETHER 256
-
-/* Read the pages with codes of these nodes that are neither kept nor in a buffer. */
+/* The pages that are neither kept nor in a buffer are read together. */
 static void
-ReadPagesOf(PipeannPageLoader *pl, const uint32 *ids, int n)
+GatherCodes(PipeannCodeLoader *loader, const uint32 *ids, int n, const uint8 **codes)
 {
-	uint32		per_page = PipeannCodesPerPage(&pl->layout);
-	uint32		pages[READ_TOGETHER];
+	PipeannPageLoader *pl = (PipeannPageLoader *) loader;
+	uint32		pages[PIPEANN_MOST_GATHERED];
 	uint32		number;
 	int			npages = 0;
 
+	CHECK_FOR_INTERRUPTS();
+	ReserveBuffers(pl, n);
 	for (int i = 0; i < n; i++)
 	{
-		uint32		page = ids[i] / per_page;
+		uint32		page = ids[i] / PipeannCodesPerPage(&pl->layout);
 
 		/* a buffer is assigned before the page is read, so that it is read only once */
 		if (IsKept(pl, page) || PipeannIdSetGet(&pl->read, page, &number))
@@ -431,23 +420,8 @@ ReadPagesOf(PipeannPageLoader *pl, const uint32 *ids, int n)
 		pages[npages++] = page;
 	}
 	for (int i = 0; i < npages; i++)
-	{
-		number = 0;
-		(void) PipeannIdSetGet(&pl->read, pages[i], &number);
-		(void) ReadCodePage(pl, pages[i], BufferAt(pl, number));
-	}
+		(void) ReadCodePage(pl, pages[i], BufferAt(pl, pl->nread - npages + i));
 	pl->loader.reads += npages;
-}
-
-static void
-GatherCodes(PipeannCodeLoader *loader, const uint32 *ids, int n, const uint8 **codes)
-{
-	PipeannPageLoader *pl = (PipeannPageLoader *) loader;
-
-	CHECK_FOR_INTERRUPTS();
-	ReserveBuffers(pl, n);
-	for (int i = 0; i < n; i += READ_TOGETHER)
-		ReadPagesOf(pl, ids + i, Min(n - i, READ_TOGETHER));
 	/* a page that was kept may have been dropped meanwhile */
 	for (int i = 0; i < n; i++)
 		codes[i] = LoadCode(loader, ids[i]);
@@ -523,18 +497,20 @@ InitLoader(PipeannPageLoader *pl, Relation index, PipeannAttachment *attachment,
 	pl->loader.stale = false;
 }
 
-/* Load some of the missing pages, from the first one on, if there is room for them. */
+/* Load missing pages from `page` on and before `end`, until there is no room. */
 static void
-FillSome(PipeannPageLoader *pl)
+Fill(PipeannPageLoader *pl, uint32 page, uint32 end)
 {
-	uint32		page = (uint32) pg_atomic_read_u64(&pl->attachment->header->complete);
-	uint32		end = PipeannCodePages(&pl->layout, pl->ncodes);
+	uint32		pages = PipeannCodePages(&pl->layout, pl->ncodes);
 
-	for (uint32 i = 0; i < FILL_PAGES && page < end; page++, i++)
-		if (!IsKept(pl, page) && !ReadCodePage(pl, page, NULL))
+	for (; page < Min(end, pages); page++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!IsKept(pl, page) && !ReadCodePage(pl, page, NULL) && !HasChunks(pl, page, false))
 			return;
-	for (uint32 i = 0; i < FILL_PAGES && page < end; page++, i++)
-		PrefetchPage(pl, page);
+		if (page + FILL_PAGES < pages)
+			PrefetchPage(pl, page + FILL_PAGES);
+	}
 }
 
 /* Whether all codes are in memory and mapped. */
@@ -561,6 +537,7 @@ PipeannCacheSetLoader(Relation index, PipeannCache *cache, const PipeannMeta *me
 {
 	PipeannAttachment *attachment = cache->attachment;
 	PipeannPageLoader *pl = cache->loader;
+	uint32		complete;
 
 	cache->codes.loader = NULL;
 	if (likely(IsComplete(attachment, &meta->layout, cache->codes.ncodes)))
@@ -580,7 +557,8 @@ PipeannCacheSetLoader(Relation index, PipeannCache *cache, const PipeannMeta *me
 	else
 		PipeannIdSetReset(&pl->read, 2 * BLOCK_PAGES, true);
 	InitLoader(pl, index, attachment, meta);
-	FillSome(pl);
+	complete = (uint32) pg_atomic_read_u64(&attachment->header->complete);
+	Fill(pl, complete, complete + FILL_PAGES);
 	if (!IsComplete(attachment, &meta->layout, cache->codes.ncodes))
 		cache->codes.loader = &pl->loader;
 }
@@ -590,20 +568,11 @@ void
 PipeannCacheLoadAll(Relation index, PipeannCache *cache, const PipeannMeta *meta)
 {
 	PipeannPageLoader *pl = cache->loader;
-	uint32		end;
 
 	(void) PipeannCacheReadEntries(index, cache->attachment, meta, true);
 	if (cache->codes.loader == NULL)
 		return;
-	end = PipeannCodePages(&pl->layout, pl->ncodes);
-	for (uint32 page = 0; page < end; page++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (page + FILL_PAGES < end)
-			PrefetchPage(pl, page + FILL_PAGES);
-		if (!IsKept(pl, page))
-			(void) ReadCodePage(pl, page, NULL);
-	}
+	Fill(pl, 0, PG_UINT32_MAX);
 	if (IsComplete(cache->attachment, &pl->layout, cache->codes.ncodes))
 		cache->codes.loader = NULL;
 }
@@ -622,19 +591,7 @@ CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id, uint32 
 			PipeannCorrupted(index, "has an invalid entry graph");
 }
 
-/* Round the centroids; clear `halves` in the header if that is too imprecise. */
-static void
-RoundCentroids(PipeannAttachment *attachment)
-{
-	PipeannCacheHeader *header = attachment->header;
-	PipeannPq	pq = attachment->model.codes.pq;
-
-	pq.centroids = PipeannRootAt(header, header->centroids);
-	if (!PipeannPqHalves(&pq, PipeannRootAt(header, header->halves)))
-		header->halves = 0;
-}
-
-/* Read length bytes of the extent in use, from one of its pages on; the cache may become outdated. */
+/* Read length bytes of the run, from one of its pages on; the cache may become outdated. */
 static void
 ReadExtent(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 		   PipeannKind kind, uint32 page, void *dst, Size length)
@@ -667,7 +624,8 @@ ReadFirstEntries(Relation index, PipeannAttachment *attachment, const PipeannMet
 	if (attachment->outdated)
 		return;
 	CheckEntryIds(index, meta, ids, n);
-	PipeannAttachmentLock(attachment);
+	if (attachment->entry != NULL)
+		LWLockAcquire(&attachment->entry->lock, LW_EXCLUSIVE);
 	if (pg_atomic_read_u64(&header->entry_graph_applied) == applied)
 	{
 		memcpy(PipeannRootAt(header, header->first_ids), ids, n * sizeof(uint32));
@@ -675,7 +633,8 @@ ReadFirstEntries(Relation index, PipeannAttachment *attachment, const PipeannMet
 		BeginAgain(&header->entries_read);
 		pg_atomic_write_u64(&header->entry_graph_applied, meta->entry_changes);
 	}
-	PipeannAttachmentUnlock(attachment);
+	if (attachment->entry != NULL)
+		LWLockRelease(&attachment->entry->lock);
 	pfree(ids);
 	pfree(buffer);
 }
@@ -694,8 +653,10 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment, const PipeannMet
 	ReadFirstEntries(index, attachment, meta, 0);
 	if (attachment->outdated)
 		return;
-	if (header->halves != 0)
-		RoundCentroids(attachment);
+	/* unless that is too imprecise */
+	if (header->halves != 0 &&
+		!PipeannPqHalves(&attachment->model.codes.pq, PipeannRootAt(header, header->halves)))
+		header->halves = 0;
 	PIPEANN_PAUSE("cache-load");
 	pg_atomic_write_u64(&header->applied, meta->changes);
 }
@@ -706,27 +667,6 @@ PipeannCacheLoad(Relation index, PipeannAttachment *attachment, const PipeannMet
 /* A backend keeps no larger entry graph (bytes) of its own. */
 #define MOST_OWN_ENTRIES (16 * 1024 * 1024)
 
-/* Get memory for the entry graph. False if there is none. */
-static bool
-MapEntryGraph(Relation index, PipeannAttachment *attachment, Size size)
-{
-	PipeannCacheHeader *header = attachment->header;
-
-	if (attachment->entry_graph != NULL)
-		return true;
-	if (attachment->entry == NULL)
-	{
-		if (size <= MOST_OWN_ENTRIES)
-			attachment->entry_graph = MemoryContextAlloc(attachment->context, size);
-		return size <= MOST_OWN_ENTRIES;
-	}
-	if (pg_atomic_read_u64(&header->entry_graph) != PIPEANN_NOWHERE ||
-		TakeMemory(index, attachment, &header->entry_graph, header->entry_pages))
-		attachment->entry_graph = PipeannArenaAt(&pipeann_control->arena,
-												 pg_atomic_read_u64(&header->entry_graph));
-	return attachment->entry_graph != NULL;
-}
-
 /*
  * Read some of the entry graph, or all of it, if there is memory for it; other backends may do
  * the same. True if it is complete; then attachment->entry_graph is set.
@@ -735,7 +675,8 @@ bool
 PipeannCacheReadEntries(Relation index, PipeannAttachment *attachment,
 						const PipeannMeta *meta, bool all)
 {
-	pg_atomic_uint64 *entries_read = &attachment->header->entries_read;
+	PipeannCacheHeader *header = attachment->header;
+	pg_atomic_uint64 *entries_read = &header->entries_read;
 	Size		size = PipeannEntryGraphBytes(&meta->layout, meta->entry_count);
 	Size		ids = meta->entry_count * sizeof(uint32);
 	uint32		pages = PipeannPagesOf(size);
@@ -744,7 +685,10 @@ PipeannCacheReadEntries(Relation index, PipeannAttachment *attachment,
 	pg_read_barrier();
 	if (likely((uint32) read >= pages && attachment->entry_graph != NULL))
 		return true;
-	if (!MapEntryGraph(index, attachment, size))
+	if (attachment->entry_graph == NULL)
+		attachment->entry_graph = MakePart(index, attachment, &header->entry_graph,
+										   header->entry_pages, MOST_OWN_ENTRIES);
+	if (attachment->entry_graph == NULL)
 		return false;
 	for (bool more = true; more && (uint32) read < pages; more = all)
 	{
@@ -788,25 +732,6 @@ NoteChange(PipeannPageLoader *pl, uint32 page, bool give_up)
 	return true;
 }
 
-/* Read a kept page again. */
-static void
-ReadAgain(PipeannPageLoader *pl, uint32 page)
-{
-	BlockNumber blkno = BlockOf(pl, page);
-	Buffer		buffer;
-	Page		content;
-
-	if (blkno == InvalidBlockNumber)
-		return;
-	buffer = LockPage(pl, page, blkno, true);
-	content = BufferGetPage(buffer);
-	if (!PageIsNew(content) && PipeannPageIsOf(content, pl->generation))
-		StoreCodes(pl, page, PipeannPagePayload(content));
-	else if (!PageIsNew(content))
-		pl->attachment->outdated = true;
-	UnlockReleaseBuffer(buffer);
-}
-
 /* Drop all pages, as it is not known which have changed. */
 static void
 ForgetPages(PipeannPageLoader *pl)
@@ -846,7 +771,7 @@ ReadChanges(PipeannPageLoader *pl, const PipeannMeta *meta, uint64 from)
 			ForgetPages(pl);
 			return;
 		}
-		ReadAgain(pl, page);
+		(void) ReadCodePage(pl, page, NULL);
 	}
 }
 

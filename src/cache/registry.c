@@ -444,7 +444,7 @@ PipeannReportNoRoom(const char *index)
 		if (IsActive(&pipeann_control->entries[i], Ago(ACTIVE_MS)))
 			wanted += pipeann_control->entries[i].wanted;
 	LWLockRelease(&pipeann_control->lock);
-	wanted = wanted * FPM_PAGE_SIZE / (1024 * 1024) + 1;
+	wanted = PipeannMegabytes(wanted * FPM_PAGE_SIZE);
 	ereport(LOG,
 			(errmsg("codes of index \"%s\" are not all in memory: searches read some from its pages",
 					index),

@@ -200,9 +200,9 @@ typedef struct PipeannAttachment
 	bool		outdated;		/* the index has been given new codes */
 	PipeannCacheEntry *entry;	/* NULL: this backend's own */
 	uint64		generation;
-	TimestampTz tried;			/* when shared memory was last tried */
-	TimestampTz no_chunk;		/* when there was no memory for codes; or 0 */
-	TimestampTz no_row_map;		/* when there was no memory for a map of rows; or 0 */
+	TimestampTz refused;		/* when there was no memory for the root or a map of
+								 * rows; or 0 */
+	TimestampTz no_room;		/* when there was none for codes or the entry graph; or 0 */
 	PipeannCache model;			/* what its users copy; none of its parts moves */
 	PipeannCacheHeader *header;
 	uint8	  **chunks;			/* NULL: not mapped yet, or not there */
@@ -245,21 +245,6 @@ PipeannChunkPages(const PipeannLayout *l)
 	return PipeannArenaPages(mul_size(PIPEANN_CHUNK_NODES, PipeannCodeBytes(l)));
 }
 
-/* Lock a referenced cache, to change it. */
-static inline void
-PipeannAttachmentLock(PipeannAttachment *attachment)
-{
-	if (attachment->entry != NULL)
-		LWLockAcquire(&attachment->entry->lock, LW_EXCLUSIVE);
-}
-
-static inline void
-PipeannAttachmentUnlock(PipeannAttachment *attachment)
-{
-	if (attachment->entry != NULL)
-		LWLockRelease(&attachment->entry->lock);
-}
-
 /* arena.c */
 extern char pipeann_arena_error[]; /* the system's last refusal, or "" */
 extern PipeannArenaPlace PipeannArenaTake(PipeannArena *arena, uint64 pages);
@@ -269,6 +254,16 @@ extern char *PipeannArenaAt(PipeannArena *arena, PipeannArenaPlace place);
 extern PipeannControl *pipeann_control; /* NULL: not yet made, or not available */
 extern PipeannControl *PipeannControlGet(void);
 extern void PipeannControlPreload(void);
+
+/* Where a part of a shared cache is in this backend; NULL if it has no memory, or cannot be mapped. */
+static inline char *
+PipeannPartAt(const PipeannAttachment *attachment, pg_atomic_uint64 *where)
+{
+	PipeannArenaPlace place = pg_atomic_read_u64(where);
+
+	return attachment->entry == NULL || place == PIPEANN_NOWHERE ? NULL :
+		PipeannArenaAt(&pipeann_control->arena, place);
+}
 
 /* registry.c */
 extern bool PipeannRegistryClaim(PipeannAttachment *attachment);

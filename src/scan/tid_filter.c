@@ -93,7 +93,7 @@ MakeMap(const PipeannIndexView *view)
 	BufferAccessStrategy strategy;
 
 	if (!PipeannMayMapRows((double) view->meta.nodes) ||
-		!PipeannCacheMayMapRows(view->cache) ||
+		!view->cache->may_map_rows ||
 		PipeannMetaRemovals(view->index) != view->meta.removals ||
 		!ConditionalLockPage(view->index, ROW_MAP_LOCK, ExclusiveLock))
 		return;

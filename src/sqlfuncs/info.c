@@ -92,12 +92,10 @@ BuildPhases(const PipeannBuilt *built)
 static int64
 MemoryBytes(const PipeannIndexView *view)
 {
-	uint64		megabytes;
-
 	if (view->cache != NULL)
 		return (int64) PipeannCacheBytes(view->cache);
 	return (view->meta.flags & PIPEANN_META_HAS_CODES) == 0 ? 0 :
-		(int64) PipeannCacheMemory(&view->meta, &megabytes);
+		(int64) PipeannCacheMemory(&view->meta);
 }
 
 /* Graph pages that are in the buffers in which they were seen last. */
