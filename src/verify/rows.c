@@ -26,188 +26,167 @@
  * A chain is walked from its node. Slots without a node, which a crash between
  * writing and linking them leaves, are no error.
  */
-
-/* Called for each overflow slot of a chain, in order. */
-typedef void (*ChainVisit) (uint32 id, const PipeannSlot *ext, void *arg);
-
-/* What is wrong with an overflow slot of a chain of parts, or of rows. */
-static const char *
-ExtProblem(const PipeannLayout *l, const PipeannSlot *ext, bool parts)
-{
-	if (!(ext->flags & PIPEANN_SLOT_USED) || !(ext->flags & PIPEANN_SLOT_EXT))
-		return "refers to an overflow slot that is none";
-	if (parts && (ext->length == 0 || ext->length > PipeannExtBytes(l) ||
-				  ext->ntids != 0))
-		return "has an overflow slot with an invalid part of a vector or row";
-	if (!parts && (ext->length != 0 || ext->ntids > PipeannExtRows(l, ext).n))
-		return "has an overflow slot with an invalid number of TIDs";
-	return NULL;
-}
-
-/*
- * Walk a chain from slot id on. If left is 0, it is of rows: their slots' numbers fall,
- * which a cycle would break. Else it is of the parts of a vector or row of left bytes;
- * wrong_length is what is wrong if it has more or fewer.
- */
-static const char *
-Walk(const PipeannCheck *check, uint32 id, Size left, const char *wrong_length,
-	 ChainVisit visit, void *arg)
-{
-	const PipeannLayout *l = &check->view.meta.layout;
-	PipeannSlot *ext = PipeannSlotAlloc(l);
-	bool		parts = left > 0;
-	bool		begun = false;
-	uint32		number = 0;
-	const char *problem = NULL;
-
-	while (id != PIPEANN_INVALID_ID)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (!PipeannCheckReadSlot(check, id, ext))
-			problem = "refers to an overflow slot that does not exist";
-		else
-			problem = ExtProblem(l, ext, parts);
-		if (problem == NULL && parts && ext->length > left)
-			problem = wrong_length;
-		if (problem == NULL && !parts && begun &&
-			(int32) (ext->number - number) >= 0)
-			problem = "has a cycle in its overflow chain";
-		if (problem != NULL)
-			break;
-		begun = true;
-		number = ext->number;
-		left -= parts ? ext->length : 0;
-		visit(id, ext, arg);
-		id = parts ? ext->ext_vec : ext->ext_tids;
-	}
-	pfree(ext);
-	return problem == NULL && left > 0 ? wrong_length : problem;
-}
-
-/*
- * Walk a node's chain of TIDs, or of its out-of-line vector. Returns what is
- * wrong with the chain, or NULL.
- */
-static const char *
-WalkChain(const PipeannCheck *check, const PipeannSlot *node, bool vector,
-		  ChainVisit visit, void *arg)
-{
-	return Walk(check, vector ? node->ext_vec : node->ext_tids,
-				vector ? Max(PipeannOutOfLineBytes(&check->view.meta.layout, node),
-							 sizeof(float)) : 0,
-				"has an out-of-line vector of the wrong length", visit, arg);
-}
-
-#define ROW_LENGTH "has a row of the wrong length"
-
-/* Called for a row; returns whether others are to be visited. */
-typedef bool (*RowVisit) (const PipeannRow *row, void *arg);
-
-typedef struct RowWalk
-{
-	const PipeannLayout *layout;
-	RowVisit visit;
-	void	   *arg;
-	bool		stopped;
-} RowWalk;
-
-static void
-VisitRowsOf(uint32 id, const PipeannSlot *slot, void *arg)
-{
-	RowWalk    *walk = arg;
-	PipeannRowList list = PipeannAnyRows(walk->layout, slot);
-	const PipeannRow *row = list.rows;
-
-	for (uint32 i = 0; i < list.n && !walk->stopped;
-		 i++, row = PipeannRowNext(walk->layout, row))
-		walk->stopped = !walk->visit(row, walk->arg);
-}
-
-/* Visit the rows of a node, as far as its chain is sound. */
-static void
-VisitRows(const PipeannCheck *check, const PipeannSlot *node, RowVisit visit,
-		  void *arg)
-{
-	RowWalk		walk = {&check->view.meta.layout, visit, arg, false};
-
-	VisitRowsOf(PIPEANN_INVALID_ID, node, &walk);
-	if (!walk.stopped && node->ext_tids != PIPEANN_INVALID_ID)
-		(void) WalkChain(check, node, false, VisitRowsOf, &walk);
-}
-
-/* The parts of rows that are out of line. */
-typedef struct RowParts
+typedef struct Walk
 {
 	const PipeannCheck *check;
-	ChainVisit	visit;
-	void	   *arg;
-	const char *problem;
-} RowParts;
+	uint32		next;			/* slot, or INVALID_ID */
+	Size		left;			/* bytes of a vector or row that are to come */
+	const char *wrong_length;	/* the problem if there are more or fewer; NULL in a
+								 * chain of rows */
+	uint32		id;				/* of the slot that was read last */
+	PipeannSlot *ext;			/* this slot; NULL before the first and after the last */
+	const char *problem;		/* what is wrong with the chain, or NULL */
+} Walk;
 
+static Walk
+WalkRows(const PipeannCheck *check, const PipeannSlot *node)
+{
+	return (Walk) {.check = check,.next = node->ext_tids};
+}
+
+static Walk
+WalkVector(const PipeannCheck *check, const PipeannSlot *node)
+{
+	return (Walk) {.check = check,.next = node->ext_vec,
+		.left = Max(PipeannOutOfLineBytes(&check->view.meta.layout, node), sizeof(float)),
+		.wrong_length = "has an out-of-line vector of the wrong length"};
+}
+
+static Walk
+WalkRow(const PipeannCheck *check, const PipeannRow *row)
+{
+	return (Walk) {.check = check,.next = PipeannRowFirstPart(row),
+		.left = Max(PipeannRowLength(&check->view.meta.layout, row), 1),
+		.wrong_length = "has a row of the wrong length"};
+}
+
+/*
+ * Read the next slot; NULL at the end of the chain, and if the chain is not sound. Numbers
+ * of slots with rows fall, which a cycle would break.
+ */
+static const PipeannSlot *
+NextExt(Walk *walk)
+{
+	const PipeannLayout *l = &walk->check->view.meta.layout;
+	bool		parts = walk->wrong_length != NULL;
+	bool		begun = walk->ext != NULL;
+	uint32		number = begun ? walk->ext->number : 0;
+	PipeannSlot *ext = walk->ext;
+
+	CHECK_FOR_INTERRUPTS();
+	walk->id = walk->next;
+	if (!begun && walk->id != PIPEANN_INVALID_ID)
+		ext = PipeannSlotAlloc(l);
+	if (walk->id == PIPEANN_INVALID_ID)
+		walk->problem = walk->left > 0 ? walk->wrong_length : NULL;
+	else if (!PipeannCheckReadSlot(walk->check, walk->id, ext))
+		walk->problem = "refers to an overflow slot that does not exist";
+	else if (!(ext->flags & PIPEANN_SLOT_USED) || !(ext->flags & PIPEANN_SLOT_EXT))
+		walk->problem = "refers to an overflow slot that is none";
+	else if (parts && (ext->length == 0 || ext->length > PipeannExtBytes(l) || ext->ntids != 0))
+		walk->problem = "has an overflow slot with an invalid part of a vector or row";
+	else if (!parts && (ext->length != 0 || ext->ntids > PipeannExtRows(l, ext).n))
+		walk->problem = "has an overflow slot with an invalid number of TIDs";
+	else if (parts && ext->length > walk->left)
+		walk->problem = walk->wrong_length;
+	else if (!parts && begun && (int32) (ext->number - number) >= 0)
+		walk->problem = "has a cycle in its overflow chain";
+	if (walk->id == PIPEANN_INVALID_ID || walk->problem != NULL)
+	{
+		if (ext != NULL)
+			pfree(ext);
+		return walk->ext = NULL;
+	}
+	walk->left -= parts ? ext->length : 0;
+	walk->next = parts ? ext->ext_vec : ext->ext_tids;
+	return walk->ext = ext;
+}
+
+/* Copy the bytes of a vector or row; false if its chain is being changed. */
 static bool
-WalkPartsOf(const PipeannRow *row, void *arg)
+ReadParts(Walk walk, char *to)
 {
-	RowParts   *parts = arg;
-	const PipeannLayout *l = &parts->check->view.meta.layout;
+	const PipeannSlot *ext;
 
-	if (PipeannRowIsOutOfLine(l, row))
-		parts->problem = Walk(parts->check, PipeannRowFirstPart(row),
-							  Max(PipeannRowLength(l, row), 1), ROW_LENGTH,
-							  parts->visit, parts->arg);
-	return parts->problem == NULL;
+	while ((ext = NextExt(&walk)) != NULL)
+	{
+		memcpy(to, PipeannSlotBody(ext), ext->length);
+		to += ext->length;
+	}
+	return walk.problem == NULL;
 }
 
-/* Walk along the parts of all rows of a node; returns what is wrong. */
+/* The rows of a node, as far as its chain is sound. */
+typedef struct Rows
+{
+	Walk		walk;
+	PipeannRowList list;		/* of the slot reached */
+	uint32		at;
+	const PipeannRow *row;
+} Rows;
+
+static Rows
+RowsOf(const PipeannCheck *check, const PipeannSlot *node)
+{
+	return (Rows) {.walk = WalkRows(check, node),
+		.list = PipeannAnyRows(&check->view.meta.layout, node)};
+}
+
+static const PipeannRow *
+NextRow(Rows *rows)
+{
+	const PipeannLayout *l = &rows->walk.check->view.meta.layout;
+
+	while (rows->at == rows->list.n)
+	{
+		const PipeannSlot *ext = NextExt(&rows->walk);
+
+		if (ext == NULL)
+			return NULL;
+		rows->list = PipeannAnyRows(l, ext);
+		rows->at = 0;
+	}
+	rows->row = rows->at++ == 0 ? rows->list.rows : PipeannRowNext(l, rows->row);
+	return rows->row;
+}
+
+/* Note the slots of a node's chain; returns what is wrong with it. */
 static const char *
-WalkRowParts(const PipeannCheck *check, const PipeannSlot *node,
-			 ChainVisit visit, void *arg)
+NoteChain(PipeannCheck *check, uint32 node, Walk walk)
 {
-	RowParts	parts = {check, visit, arg, NULL};
-
-	if (check->view.meta.layout.row_bytes > 0)
-		VisitRows(check, node, WalkPartsOf, &parts);
-	return parts.problem;
-}
-
-/* Walk along all chains of a node; returns what is wrong. */
-static const char *
-WalkAll(const PipeannCheck *check, const PipeannSlot *slot, ChainVisit visit,
-		void *arg)
-{
-	bool		out_of_line = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
-	const char *problem = NULL;
-
-	if (out_of_line && slot->ext_vec == PIPEANN_INVALID_ID)
-		return "has an out-of-line vector without a chain";
-	if (!out_of_line && slot->error == 0 && slot->ext_vec != PIPEANN_INVALID_ID)
-		return "has the chain of an out-of-line vector, but none";
-	if (slot->ext_tids != PIPEANN_INVALID_ID)
-		problem = WalkChain(check, slot, false, visit, arg);
-	if (problem == NULL && out_of_line)
-		problem = WalkChain(check, slot, true, visit, arg);
-	return problem != NULL ? problem : WalkRowParts(check, slot, visit, arg);
-}
-
-static void
-NoteChain(uint32 id, const PipeannSlot *ext, void *arg)
-{
-	((PipeannCheck *) arg)->chains = true;
+	while (NextExt(&walk) != NULL)
+	{
+		check->chains = true;
+		if (!check->owning || walk.id >= check->size)
+			continue;
+		if (check->seen[walk.id] & PIPEANN_SEEN_OWNED)
+			check->shared_by = node;
+		check->seen[walk.id] |= PIPEANN_SEEN_OWNED;
+	}
+	return walk.problem;
 }
 
 /* What is wrong with the chains of a node, or NULL. */
 const char *
 PipeannCheckChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
-	return WalkAll(check, slot, NoteChain, check);
-}
+	const PipeannLayout *l = &check->view.meta.layout;
+	bool		out_of_line = (slot->flags & PIPEANN_SLOT_OUT_OF_LINE) != 0;
+	Rows		rows = RowsOf(check, slot);
+	const PipeannRow *row;
+	const char *problem;
 
-static void
-TakePart(uint32 id, const PipeannSlot *ext, void *arg)
-{
-	char	  **next = arg;
-
-	memcpy(*next, PipeannSlotBody(ext), ext->length);
-	*next += ext->length;
+	if (out_of_line && slot->ext_vec == PIPEANN_INVALID_ID)
+		return "has an out-of-line vector without a chain";
+	if (!out_of_line && slot->error == 0 && slot->ext_vec != PIPEANN_INVALID_ID)
+		return "has the chain of an out-of-line vector, but none";
+	problem = NoteChain(check, id, WalkRows(check, slot));
+	if (problem == NULL && out_of_line)
+		problem = NoteChain(check, id, WalkVector(check, slot));
+	while (l->row_bytes > 0 && problem == NULL && (row = NextRow(&rows)) != NULL)
+		if (PipeannRowIsOutOfLine(l, row))
+			problem = NoteChain(check, id, WalkRow(check, row));
+	return problem;
 }
 
 /*
@@ -219,9 +198,8 @@ PipeannCheckOutOfLineVector(const PipeannCheck *check, const PipeannSlot *node,
 {
 	const PipeannLayout *l = &check->view.meta.layout;
 	bool		is_sparse = PipeannIsSparse(l->storage);
-	char	   *next = is_sparse ? PipeannSparseBehind(x) : (char *) x;
 
-	if (WalkChain(check, node, true, TakePart, &next) != NULL)
+	if (!ReadParts(WalkVector(check, node), is_sparse ? PipeannSparseBehind(x) : (char *) x))
 		return false;
 	if (is_sparse)
 	{
@@ -237,45 +215,19 @@ ReadRow(const PipeannCheck *check, const PipeannRow *row)
 {
 	uint32		length = PipeannRowLength(&check->view.meta.layout, row);
 	PipeannRow *whole = palloc0(Max(length, sizeof(PipeannRow)));
-	char	   *next = (char *) whole;
 
-	if (Walk(check, PipeannRowFirstPart(row), Max(length, 1), ROW_LENGTH,
-			 TakePart, &next) == NULL && (whole->info & PIPEANN_ROW_SIZE) == length)
+	if (ReadParts(WalkRow(check, row), (char *) whole) &&
+		(whole->info & PIPEANN_ROW_SIZE) == length)
 		return whole;
 	pfree(whole);
 	return NULL;
 }
 
-/* State of the walk along one node's chain. */
-typedef struct Owner
-{
-	PipeannCheck *check;
-	uint32		id;
-} Owner;
-
-static void
-Own(uint32 id, const PipeannSlot *ext, void *arg)
-{
-	Owner	   *owner = arg;
-	PipeannCheck *check = owner->check;
-
-	if (id >= check->size)
-		return;
-	if (check->seen[id] & PIPEANN_SEEN_OWNED)
-	{
-		check->shared = true;
-		check->shared_by = owner->id;
-	}
-	check->seen[id] |= PIPEANN_SEEN_OWNED;
-}
-
 static void
 OwnChains(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
-	Owner		owner = {check, id};
-
 	if (PipeannSlotIsNode(slot))
-		(void) WalkAll(check, slot, Own, &owner);
+		(void) PipeannCheckChains(check, id, slot);
 }
 
 /*
@@ -291,11 +243,13 @@ PipeannCheckOwners(PipeannCheck *check)
 		return;
 	for (int i = 0; i < PIPEANN_CHECK_TRIES; i++)
 	{
-		check->shared = false;
+		check->shared_by = PIPEANN_INVALID_ID;
 		for (uint32 id = 0; id < check->size; id++)
 			check->seen[id] &= ~PIPEANN_SEEN_OWNED;
+		check->owning = true;
 		PipeannCheckSweep(check, OwnChains);
-		if (!check->shared)
+		check->owning = false;
+		if (check->shared_by == PIPEANN_INVALID_ID)
 			return;
 		PipeannCheckPause();
 	}
@@ -316,21 +270,6 @@ IsVisible(const PipeannCheck *check, const PipeannRow *row)
 									  NULL);
 }
 
-typedef struct Visibility
-{
-	const PipeannCheck *check;
-	bool		visible;
-} Visibility;
-
-static bool
-LookAt(const PipeannRow *row, void *arg)
-{
-	Visibility *visibility = arg;
-
-	visibility->visible = IsVisible(visibility->check, row);
-	return !visibility->visible;
-}
-
 /*
  * Whether a node is stable: it has a row that our snapshot sees, so its insert
  * ended before the check began, and all invariants must hold for it.
@@ -338,37 +277,13 @@ LookAt(const PipeannRow *row, void *arg)
 bool
 PipeannCheckIsStable(const PipeannCheck *check, const PipeannSlot *slot)
 {
-	Visibility	visibility = {check, false};
+	Rows		rows = RowsOf(check, slot);
+	const PipeannRow *row;
 
-	VisitRows(check, slot, LookAt, &visibility);
-	return visibility.visible;
-}
-
-typedef struct Covering
-{
-	PipeannCheck *check;
-	uint32		id;
-	const uint8 *code;
-	bool		covers;
-} Covering;
-
-static bool
-CoverRow(const PipeannRow *row, void *arg)
-{
-	Covering   *covering = arg;
-	PipeannCheck *check = covering->check;
-	const PipeannRow *whole = row;
-	uint8		code[PIPEANN_MAX_ATTRIBUTE_BYTES];
-
-	if (PipeannRowIsOutOfLine(&check->view.meta.layout, row))
-		whole = ReadRow(check, row);
-	if (whole == NULL)
-		return true;
-	PipeannAttributesEncode(check->attributes, covering->id, whole, code);
-	covering->covers = PipeannAttributesCover(check->attributes,
-											  covering->code, code) ||
-		!IsVisible(check, row);
-	return covering->covers;
+	while ((row = NextRow(&rows)) != NULL)
+		if (IsVisible(check, row))
+			return true;
+	return false;
 }
 
 /*
@@ -379,10 +294,23 @@ bool
 PipeannCheckCovers(PipeannCheck *check, uint32 id, const PipeannSlot *slot,
 				   const uint8 *code)
 {
-	Covering	covering = {check, id, code, true};
+	Rows		rows = RowsOf(check, slot);
+	const PipeannRow *row;
 
-	VisitRows(check, slot, CoverRow, &covering);
-	return covering.covers;
+	while ((row = NextRow(&rows)) != NULL)
+	{
+		const PipeannRow *whole = row;
+		uint8		own[PIPEANN_MAX_ATTRIBUTE_BYTES];
+
+		if (PipeannRowIsOutOfLine(&check->view.meta.layout, row))
+			whole = ReadRow(check, row);
+		if (whole == NULL)
+			continue;
+		PipeannAttributesEncode(check->attributes, id, whole, own);
+		if (!PipeannAttributesCover(check->attributes, code, own) && IsVisible(check, row))
+			return false;
+	}
+	return true;
 }
 
 /*
@@ -524,10 +452,9 @@ HashNode(const PipeannCheck *check, const PipeannSlot *slot)
 }
 
 /* Note a row of the index, or look for it among suspects. */
-static bool
-TakeRow(const PipeannRow *row, void *arg)
+static void
+TakeRow(const PipeannCheck *check, const PipeannRow *row)
 {
-	const PipeannCheck *check = arg;
 	PipeannTidSet *set = check->set;
 	Content		content = {TidKey(&row->tid), set->hash, HashValuesOf(check, row)};
 
@@ -545,13 +472,14 @@ TakeRow(const PipeannRow *row, void *arg)
 		suspect->last = set->id;
 		suspect->found = content;
 	}
-	return true;
 }
 
 static void
 TakeRows(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 {
 	PipeannTidSet *set = check->set;
+	Rows		rows = RowsOf(check, slot);
+	const PipeannRow *row;
 	MemoryContext old;
 
 	if (!PipeannSlotIsNode(slot))
@@ -560,7 +488,8 @@ TakeRows(PipeannCheck *check, uint32 id, const PipeannSlot *slot)
 	set->id = id;
 	set->hash = set->filter != NULL ? HashNode(check, slot) : 0;
 	MemoryContextSwitchTo(old);
-	VisitRows(check, slot, TakeRow, check);
+	while ((row = NextRow(&rows)) != NULL)
+		TakeRow(check, row);
 	MemoryContextReset(check->scratch);
 }
 

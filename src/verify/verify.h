@@ -41,8 +41,8 @@ typedef struct PipeannCheck
 	int64		count;			/* nodes found */
 	int64		tids;
 	bool		chains;			/* there are overflow slots in chains */
-	bool		shared;			/* a slot was in two chains */
-	uint32		shared_by;		/* node of the second chain */
+	bool		owning;			/* slots of chains are noted in seen[] */
+	uint32		shared_by;		/* node of the second chain of a slot, or INVALID_ID */
 	uint8	   *codes;			/* payload of a code page */
 	uint32		code_page;		/* its ordinal, or INVALID_ID */
 	PipeannColumns columns;		/* of the index */
