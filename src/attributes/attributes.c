@@ -32,18 +32,14 @@ static bool
 ChooseOrder(PipeannAttributes *a, PipeannAttribute *attribute, Oid type)
 {
 	Oid			collation = attribute->type->attcollation;
-	const PipeannCodec *codec = attribute->codec;
+	int			position = attribute->position;
 	PipeannOrder *order = &attribute->order;
 
-	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
-		return false;
-	order->function = codec->function_of_type(type);
-	order->collation = OidIsValid(collation) ? C_COLLATION_OID : InvalidOid;
-	if (a->index == NULL)
-		return OidIsValid(order->function);
-	if (!codec->order_of_class(a->index->rd_opfamily[attribute->position],
-							   a->index->rd_opcintype[attribute->position],
-							   order))
+	if ((OidIsValid(collation) && !get_collation_isdeterministic(collation)) ||
+		!attribute->codec->find_order(type,
+									  a->index == NULL ? InvalidOid : a->index->rd_opfamily[position],
+									  a->index == NULL ? InvalidOid : a->index->rd_opcintype[position],
+									  order))
 		return false;
 	/*
 	 * For PostgreSQL's own functions values are equal if they have the same bytes, under
@@ -193,6 +189,13 @@ MixCode(const PipeannAttributes *a, uint8 *code)
 	}
 }
 
+/* Whether a code was written: it then has other bits than zeroes. */
+static bool
+IsWritten(const PipeannAttribute *attribute, const uint8 *code)
+{
+	return memcmp(code, (uint8[PIPEANN_MOST_WIDTH]) {0}, attribute->width) != 0;
+}
+
 /*
  * Change a node's code so that it also covers what another code covers. One
  * that was not written yet then covers everything.
@@ -206,7 +209,7 @@ PipeannAttributesMerge(const PipeannAttributes *a, const uint8 *other,
 		const PipeannAttribute *attribute = &a->attributes[i];
 		uint8	   *to = code + attribute->plane;
 
-		if (attribute->codec->is_written(attribute, to))
+		if (IsWritten(attribute, to))
 			attribute->codec->merge(attribute, other + attribute->plane, to);
 		else
 			attribute->codec->mix(attribute, to);
@@ -220,8 +223,9 @@ PipeannAttributesMayShrink(const PipeannAttributes *a, const uint8 *code)
 	for (int i = 0; i < a->n; i++)
 	{
 		const PipeannAttribute *attribute = &a->attributes[i];
+		const uint8 *from = code + attribute->plane;
 
-		if (attribute->codec->may_shrink(attribute, code + attribute->plane))
+		if (IsWritten(attribute, from) && attribute->codec->may_shrink(attribute, from))
 			return true;
 	}
 	return false;
@@ -240,7 +244,7 @@ PipeannAttributesCover(const PipeannAttributes *a, const uint8 *code,
 
 		memcpy(merged, from, attribute->width);
 		attribute->codec->merge(attribute, row + attribute->plane, merged);
-		if (!attribute->codec->is_written(attribute, from) ||
+		if (!IsWritten(attribute, from) ||
 			memcmp(merged, from, attribute->width) != 0)
 			return false;
 	}
@@ -357,39 +361,17 @@ PipeannAttributesTrain(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 /* The most rows of a node that are sampled. */
 #define MOST_ROWS_OF_NODE 16
 
-/* A node's different values of a column. */
-typedef struct NodeValues
-{
-	uint32		n;
-	bool		has_null;
-	Datum		values[MOST_ROWS_OF_NODE];
-} NodeValues;
-
+/* Count the different values of a node that has several rows, by their hashes. */
 static void
-AddNodeValue(PipeannAttribute *attribute, Datum value, bool isnull,
-			 NodeValues *node)
+CountValues(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
+			PipeannSamples *samples)
 {
-	node->has_null |= isnull;
-	if (isnull || node->n == MOST_ROWS_OF_NODE)
-		return;
-	for (uint32 i = 0; i < node->n; i++)
-		if (PipeannCompareValues(attribute, node->values[i], value) == 0)
-			return;
-	if (TakeValue(attribute, value, &node->values[node->n]))
-		node->n++;
-}
-
-/* Sample the other rows of a node that has several. */
-static void
-AddNode(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
-		PipeannSamples *samples)
-{
-	NodeValues *found;
+	uint32		found[PIPEANN_MOST_CODED][MOST_ROWS_OF_NODE];
+	uint32		n[PIPEANN_MOST_CODED] = {0};
 	const PipeannRow *row;
 
 	if (row_at(node, 1, arg) == NULL)
 		return;
-	found = palloc0(mul_size(Max(a->n, 1), sizeof(NodeValues)));
 	for (uint32 j = 0; j < MOST_ROWS_OF_NODE &&
 		 (row = row_at(node, j, arg)) != NULL; j++)
 	{
@@ -400,18 +382,26 @@ AddNode(PipeannAttributes *a, PipeannRowAt row_at, void *arg, uint32 node,
 							  isnull))
 			continue;
 		for (int k = 0; k < a->n; k++)
-			if (a->attributes[k].codec->by_nodes)
-				AddNodeValue(&a->attributes[k],
-							 values[a->attributes[k].number],
-							 isnull[a->attributes[k].number], &found[k]);
+		{
+			const PipeannAttribute *attribute = &a->attributes[k];
+			int			number = attribute->number;
+			uint32		hash = isnull[number] ? 0 :
+				datum_image_hash(values[number], attribute->type->attbyval,
+								 attribute->type->attlen);
+			uint32		at = 0;
+
+			while (at < n[k] && found[k][at] != hash)
+				at++;
+			if (at == n[k])
+				found[k][n[k]++] = hash;
+		}
 	}
 	for (int k = 0; k < a->n; k++)
-		if (found[k].n + found[k].has_null > 1)
+		if (n[k] > 1)
 		{
 			samples[k].mixed++;
-			samples[k].mixed_values += found[k].n + found[k].has_null;
+			samples[k].mixed_values += n[k];
 		}
-	pfree(found);
 }
 
 /* The width that a column's option asks for, or 0. */
@@ -441,7 +431,7 @@ PipeannAttributesChoose(PipeannAttributes *a, PipeannRowAt row_at, void *arg,
 	for (uint32 i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		AddNode(a, row_at, arg, i, samples);
+		CountValues(a, row_at, arg, i, samples);
 	}
 	memset(widths, 0, sizeof(*widths));
 	for (int j = 0; j < a->n; j++)

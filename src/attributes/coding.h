@@ -36,12 +36,12 @@ typedef struct PipeannSamples
 typedef struct PipeannCodec
 {
 	/*
-	 * Find the function that compares values, or hashes elements; Invalid, or
-	 * false, if there is none. order_of_class gets the order by the type.
+	 * Find the function that compares values of a type, or hashes elements of it;
+	 * false if there is none, or if an operator class, of this family and input
+	 * type, has another equality. Without a class the family is invalid.
 	 */
-	Oid			(*function_of_type) (Oid type);
-	bool		(*order_of_class) (Oid family, Oid intype,
-								   PipeannOrder *order);
+	bool		(*find_order) (Oid type, Oid family, Oid intype,
+							   PipeannOrder *order);
 
 	/* the width without samples, and with samples */
 	int			(*first_width) (Oid type);
@@ -51,7 +51,6 @@ typedef struct PipeannCodec
 	/* what is sampled */
 	uint32		most_samples;	/* about */
 	Size		most_bytes;		/* of a value */
-	bool		by_nodes;		/* whether the width depends on the values of nodes */
 
 	/* make a histogram, which is all zeroes; samples may be sorted */
 	void		(*train) (const PipeannAttributes *a,
@@ -68,9 +67,7 @@ typedef struct PipeannCodec
 	void		(*merge) (const PipeannAttribute *attribute,
 						  const uint8 *other, uint8 *code);
 
-	/* whether a code was written; whether it may cover more than one row's values */
-	bool		(*is_written) (const PipeannAttribute *attribute,
-							   const uint8 *code);
+	/* whether a code that was written may cover more than one row's values */
 	bool		(*may_shrink) (const PipeannAttribute *attribute,
 							   const uint8 *code);
 

@@ -358,12 +358,6 @@ Merge(const PipeannAttribute *attribute, const uint8 *other, uint8 *code)
 }
 
 static bool
-IsWritten(const PipeannAttribute *attribute, const uint8 *code)
-{
-	return (code[0] & WRITTEN) != 0;
-}
-
-static bool
 MayShrink(const PipeannAttribute *attribute, const uint8 *code)
 {
 	return true;
@@ -483,23 +477,20 @@ Pass(const PipeannAttributes *a, PipeannAttribute *attribute,
 
 /* ---------- the codec ---------- */
 
-/* Elements are compared by their type's equality, as in the operators of arrays. */
-static Oid
-HashOfType(Oid type)
-{
-	return lookup_type_cache(type, TYPECACHE_EQ_OPR |
-							 TYPECACHE_HASH_PROC)->hash_proc;
-}
-
-/* Whether the operators on arrays are those that compare by elements' equality. */
+/*
+ * Elements are compared by their type's equality, and so they have to be by the operators
+ * on arrays.
+ */
 static bool
-OrderOfClass(Oid family, Oid type, PipeannOrder *order)
+FindOrder(Oid type, Oid family, Oid intype, PipeannOrder *order)
 {
-	Oid			overlaps = get_opfamily_member(family, type, type,
+	Oid			overlaps = get_opfamily_member(family, intype, intype,
 											   PIPEANN_OVERLAPS_STRATEGY);
-	Oid			contains = get_opfamily_member(family, type, type,
+	Oid			contains = get_opfamily_member(family, intype, intype,
 											   PIPEANN_CONTAINS_STRATEGY);
 
+	order->function = lookup_type_cache(type, TYPECACHE_EQ_OPR |
+										TYPECACHE_HASH_PROC)->hash_proc;
 	return OidIsValid(order->function) &&
 		(!OidIsValid(overlaps) || get_opcode(overlaps) == F_ARRAYOVERLAP) &&
 		(!OidIsValid(contains) || get_opcode(contains) == F_ARRAYCONTAINS);
@@ -512,8 +503,7 @@ FirstWidth(Oid type)
 }
 
 const PipeannCodec PipeannElementCodec = {
-	.function_of_type = HashOfType,
-	.order_of_class = OrderOfClass,
+	.find_order = FindOrder,
 	.first_width = FirstWidth,
 	.width = ElementWidth,
 	.most_samples = 2000,		/* arrays may be long */
@@ -522,7 +512,6 @@ const PipeannCodec PipeannElementCodec = {
 	.encode = Encode,
 	.mix = Mix,
 	.merge = Merge,
-	.is_written = IsWritten,
 	.may_shrink = MayShrink,
 	.pass = Pass,
 };

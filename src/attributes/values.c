@@ -60,19 +60,21 @@ IsOperatorOf(const PipeannOrder *order, Oid operator, int strategy)
 		strategy - PIPEANN_LESS_STRATEGY + BTLessStrategyNumber;
 }
 
-/* The order of an operator class's type; false if the class has another equality. */
+/* The order of the type that an operator class is for, or of a column's own. */
 static bool
-OrderOfClass(Oid family, Oid type, PipeannOrder *order)
+FindOrder(Oid type, Oid family, Oid intype, PipeannOrder *order)
 {
-	const TypeCacheEntry *entry = lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY |
+	const TypeCacheEntry *entry = lookup_type_cache(OidIsValid(family) ? intype : type,
+													TYPECACHE_BTREE_OPFAMILY |
 													TYPECACHE_CMP_PROC);
-	Oid			equal = get_opfamily_member(family, type, type,
+	Oid			equal = get_opfamily_member(family, intype, intype,
 											PIPEANN_EQUAL_STRATEGY);
 
 	order->family = entry->btree_opf;
 	order->function = entry->cmp_proc;
-	return OidIsValid(order->function) && OidIsValid(equal) &&
-		IsOperatorOf(order, equal, PIPEANN_EQUAL_STRATEGY);
+	return OidIsValid(order->function) &&
+		(!OidIsValid(family) ||
+		 (OidIsValid(equal) && IsOperatorOf(order, equal, PIPEANN_EQUAL_STRATEGY)));
 }
 
 /*
@@ -365,12 +367,6 @@ Mix(const PipeannAttribute *attribute, uint8 *code)
 	memset(code + 2, 0xFF, SetBytes(attribute));
 }
 
-static bool
-IsWritten(const PipeannAttribute *attribute, const uint8 *code)
-{
-	return GetCode(attribute, code) != 0;
-}
-
 static void
 Merge(const PipeannAttribute *attribute, const uint8 *other, uint8 *code)
 {
@@ -383,8 +379,7 @@ Merge(const PipeannAttribute *attribute, const uint8 *other, uint8 *code)
 static bool
 MayShrink(const PipeannAttribute *attribute, const uint8 *code)
 {
-	return IsWritten(attribute, code) &&
-		GetCode(attribute, code) <= MostMixed(attribute);
+	return GetCode(attribute, code) <= MostMixed(attribute);
 }
 
 /* ---------- conditions ---------- */
@@ -637,12 +632,6 @@ Pass(const PipeannAttributes *a, PipeannAttribute *attribute,
 
 /* ---------- the codec ---------- */
 
-static Oid
-ComparisonOfType(Oid type)
-{
-	return lookup_type_cache(type, TYPECACHE_CMP_PROC)->cmp_proc;
-}
-
 static int
 FirstWidth(Oid type)
 {
@@ -650,18 +639,15 @@ FirstWidth(Oid type)
 }
 
 const PipeannCodec PipeannValueCodec = {
-	.function_of_type = ComparisonOfType,
-	.order_of_class = OrderOfClass,
+	.find_order = FindOrder,
 	.first_width = FirstWidth,
 	.width = HistogramWidth,
 	.most_samples = PG_UINT32_MAX,	/* all */
 	.most_bytes = 256,
-	.by_nodes = true,
 	.train = HistogramTrain,
 	.encode = Encode,
 	.mix = Mix,
 	.merge = Merge,
-	.is_written = IsWritten,
 	.may_shrink = MayShrink,
 	.pass = Pass,
 };
