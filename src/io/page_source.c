@@ -469,7 +469,6 @@ MakeReady(Source *source, BufferedFrame *frame, bool hit)
 		memmove(nodes + (Size) i * PIPEANN_PAYLOAD,
 				FrameBlock(frame, i) + PIPEANN_CONTENTS_OFFSET, PIPEANN_PAYLOAD);
 	frame->frame.hit = hit;
-	frame->frame.slot = PIPEANN_ALL_SLOTS;
 	frame->frame.nodes = nodes;
 	frame->frame.state = PIPEANN_FRAME_READY;
 	return &frame->frame;
@@ -520,9 +519,9 @@ CopyBlock(Source *source, BufferedFrame *frame, int block, int slot)
 
 /*
  * Copy a page from shared_buffers. If part of it is missing there, note in the
- * frame which blocks are resident, and return false.
+ * frame which blocks are resident, and return NULL.
  */
-static bool
+static PipeannFrame *
 CopyResidentPage(Source *source, BufferedFrame *frame, int slot)
 {
 	int			blocks = source->layout->node_pages;
@@ -531,49 +530,32 @@ CopyResidentPage(Source *source, BufferedFrame *frame, int slot)
 	while (copied < blocks && CopyBlock(source, frame, copied, slot))
 		copied++;
 	if (copied == blocks)
-		return true;
+	{
+		source->source.counters->page_hits++;
+		return MakeReady(source, frame, true);
+	}
 
 	for (int i = 0; i < blocks; i++)
 		if (i < copied ||
 			(i > copied && LookUpBlock(source->index, frame->blkno + i) != InvalidBuffer))
 			frame->resident |= BlockBit(i);
-	return false;
-}
-
-static PipeannFrame *
-FinishHit(Source *source, BufferedFrame *frame)
-{
-	int			slot = frame->frame.slot;
-
-	source->source.counters->page_hits++;
-	(void) MakeReady(source, frame, true);
-	frame->frame.slot = slot;
-	return &frame->frame;
+	return NULL;
 }
 
 /*
- * Whether the file ends before a block of a frame: its page was given out and is not written
- * yet, or was not written before a crash. Errors if the file was truncated.
+ * Read a block of a frame through shared_buffers. The file may end before it: its page was given
+ * out and is not written yet, or was not written before a crash. Errors if the file was
+ * truncated.
  */
-static bool
-IsUnwritten(const Source *source, const BufferedFrame *frame, int block)
-{
-	if (frame->blkno + block < RelationGetNumberOfBlocks(source->index))
-		return false;
-	(void) PipeannCountGraphPages(source->index, source->layout, &source->extents,
-								  Max(source->graph_pages,
-								  frame->frame.page + 1));
-	return true;
-}
-
-/* Read a block of a frame through shared_buffers; nothing if it is unwritten. */
 static bool
 ReadBlock(const Source *source, BufferedFrame *frame, int block)
 {
 	char	   *page = FrameBlock(frame, block);
 
-	if (!IsUnwritten(source, frame, block))
+	if (frame->blkno + block < RelationGetNumberOfBlocks(source->index))
 		return CopyThroughBuffer(source->index, frame->blkno + block, page);
+	(void) PipeannCountGraphPages(source->index, source->layout, &source->extents,
+								  Max(source->graph_pages, frame->frame.page + 1));
 	memset(page, 0, BLCKSZ);
 	return true;
 }
@@ -683,6 +665,7 @@ NewFrame(Source *source, uint32 page)
 	dlist_push_tail(&source->frames, &frame->node);
 	frame->blkno = PipeannGraphBlock(&source->extents, source->layout, page);
 	frame->frame.page = page;
+	frame->frame.slot = PIPEANN_ALL_SLOTS;
 	frame->frame.user = NULL;
 	return frame;
 }
@@ -714,8 +697,8 @@ SourceRequest(PipeannPageSource *self, uint32 page, int slot)
 
 	if (RelationUsesLocalBuffers(source->index))
 		return ReadThroughBuffers(source, frame);
-	if (CopyResidentPage(source, frame, slot))
-		return FinishHit(source, frame);
+	if (CopyResidentPage(source, frame, slot) != NULL)
+		return &frame->frame;
 	if (self->in_flight >= most)
 		WaitForReads(source, most);
 	if (self->keeps ||
@@ -783,8 +766,8 @@ SourceRequestResident(PipeannPageSource *self, uint32 page, int slot)
 	frame = NewFrame(source, page);
 	if (RelationUsesLocalBuffers(source->index))
 		return ReadThroughBuffers(source, frame);
-	if (CopyResidentPage(source, frame, slot))
-		return FinishHit(source, frame);
+	if (CopyResidentPage(source, frame, slot) != NULL)
+		return &frame->frame;
 	DropFrame(frame);
 	return NULL;
 }
