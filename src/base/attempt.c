@@ -20,14 +20,6 @@ typedef struct Segment
 	dsm_segment *dsm;
 } Segment;
 
-static bool
-IsInterrupt(int sqlerrcode)
-{
-	return sqlerrcode == ERRCODE_QUERY_CANCELED ||
-		sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
-		sqlerrcode == ERRCODE_CRASH_SHUTDOWN;
-}
-
 /*
  * Call work(arg). If it fails with an error that is not an interrupt, copies
  * the message to error[size] and returns false. Whatever resources work leaves
@@ -57,7 +49,9 @@ PipeannAttempt(void (*work) (void *arg), void *arg, char *error, Size size)
 		CurrentResourceOwner = outer;
 		MemoryContextSwitchTo(context);
 		data = CopyErrorData();
-		if (IsInterrupt(data->sqlerrcode))
+		if (data->sqlerrcode == ERRCODE_QUERY_CANCELED ||
+			data->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
+			data->sqlerrcode == ERRCODE_CRASH_SHUTDOWN)
 			PG_RE_THROW();
 		FlushErrorState();
 		strlcpy(error, data->message, size);

@@ -49,8 +49,13 @@
 #define KEY_SHARED UINT64CONST(0x5050000000000001)
 #define KEY_SCAN UINT64CONST(0x5050000000000002)
 #define KEY_QUERY UINT64CONST(0x5050000000000003)
-#define KEY_BUFFER_USAGE UINT64CONST(0x5050000000000004)
-#define KEY_WAL_USAGE UINT64CONST(0x5050000000000005)
+
+/* What a worker has used, for the leader's statistics. */
+typedef struct Usage
+{
+	BufferUsage buffers;
+	WalUsage	wal;
+} Usage;
 
 /* The allocation in progress, in memory that the members share. */
 struct PipeannShare
@@ -72,6 +77,7 @@ struct PipeannParallelShared
 	SharedFileSet files;
 
 	PipeannShare share[2];
+	Usage		used[FLEXIBLE_ARRAY_MEMBER];	/* by each worker */
 };
 
 static uint32
@@ -512,6 +518,12 @@ InitializeContext(void *arg)
 		dsm_pin_mapping(context->seg);
 }
 
+static Size
+SharedSize(const ParallelContext *context)
+{
+	return offsetof(PipeannParallelShared, used) + mul_size(sizeof(Usage), context->nworkers);
+}
+
 static void *
 AddChunk(const PipeannParallel *p, uint64 key, Size size)
 {
@@ -525,8 +537,7 @@ AddChunk(const PipeannParallel *p, uint64 key, Size size)
 static void
 FillContext(PipeannParallel *p, Size scan)
 {
-	PipeannParallelShared *shared = AddChunk(p, KEY_SHARED, sizeof(*shared));
-	int			n = p->context->nworkers;
+	PipeannParallelShared *shared = AddChunk(p, KEY_SHARED, SharedSize(p->context));
 
 	shared->heap = RelationGetRelid(p->heap);
 	shared->index = RelationGetRelid(p->index);
@@ -539,9 +550,6 @@ FillContext(PipeannParallel *p, Size scan)
 	p->scan = AddChunk(p, KEY_SCAN, scan);
 	InitializeScan(p);
 	shared->nblocks = p->nblocks;
-	p->buffer_usage = AddChunk(p, KEY_BUFFER_USAGE,
-							   mul_size(sizeof(BufferUsage), n));
-	p->wal_usage = AddChunk(p, KEY_WAL_USAGE, mul_size(sizeof(WalUsage), n));
 	if (debug_query_string != NULL)
 	{
 		Size		size = strlen(debug_query_string) + 1;
@@ -578,11 +586,9 @@ Launch(PipeannParallel *p, int workers)
 	TakeSnapshot(p);
 	scan = table_parallelscan_estimate(p->heap, p->snapshot);
 	e = &p->context->estimator;
-	shm_toc_estimate_chunk(e, sizeof(PipeannParallelShared));
+	shm_toc_estimate_chunk(e, SharedSize(p->context));
 	shm_toc_estimate_chunk(e, scan);
-	shm_toc_estimate_chunk(e, mul_size(sizeof(BufferUsage), p->context->nworkers));
-	shm_toc_estimate_chunk(e, mul_size(sizeof(WalUsage), p->context->nworkers));
-	shm_toc_estimate_keys(e, 4);
+	shm_toc_estimate_keys(e, 2);
 	if (debug_query_string != NULL)
 	{
 		shm_toc_estimate_chunk(e, strlen(debug_query_string) + 1);
@@ -660,7 +666,7 @@ PipeannParallelEnd(PipeannParallel *p)
 	}
 	WaitForParallelWorkersToFinish(p->context);
 	for (int i = 0; i < p->context->nworkers_launched; i++)
-		InstrAccumParallelQuery(&p->buffer_usage[i], &p->wal_usage[i]);
+		InstrAccumParallelQuery(&p->shared->used[i].buffers, &p->shared->used[i].wal);
 	EndContext(p);
 }
 
@@ -679,8 +685,6 @@ PipeannParallelJoin(PipeannParallel *p, dsm_segment *seg, shm_toc *toc)
 	p->shared = shm_toc_lookup(toc, KEY_SHARED, false);
 	p->scan = shm_toc_lookup(toc, KEY_SCAN, false);
 	p->nblocks = p->shared->nblocks;
-	p->buffer_usage = shm_toc_lookup(toc, KEY_BUFFER_USAGE, false);
-	p->wal_usage = shm_toc_lookup(toc, KEY_WAL_USAGE, false);
 	debug_query_string = query;
 	pgstat_report_activity(STATE_RUNNING, query);
 	SharedFileSetAttach(&p->shared->files, seg);
@@ -704,9 +708,9 @@ void
 PipeannParallelLeave(PipeannParallel *p)
 {
 	bool		concurrent = p->shared->concurrent;
+	Usage	   *used = &p->shared->used[ParallelWorkerNumber];
 
-	InstrEndParallelQuery(&p->buffer_usage[ParallelWorkerNumber],
-						  &p->wal_usage[ParallelWorkerNumber]);
+	InstrEndParallelQuery(&used->buffers, &used->wal);
 	UnshareAll(&p->team);
 	index_close(p->index, concurrent ? RowExclusiveLock : AccessExclusiveLock);
 	table_close(p->heap, concurrent ? ShareUpdateExclusiveLock : ShareLock);

@@ -53,8 +53,6 @@ typedef struct PipeannParallel
 	PipeannParallelShared *shared;	/* NULL for a team of one from the start */
 	ParallelContext *context;	/* the leader's */
 	Snapshot	snapshot;		/* the leader's */
-	BufferUsage *buffer_usage;	/* of each worker */
-	WalUsage   *wal_usage;
 	PipeannShares shares;		/* memory that members share */
 } PipeannParallel;
 
