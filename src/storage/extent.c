@@ -61,15 +61,8 @@ PipeannCountGraphPages(Relation index, const PipeannLayout *l,
 	if (count > 0 && IsCutOff(l, extents, count - 1, blocks))
 		count--;
 	if (count > 0 && IsCutOff(l, extents, count - 1, blocks))
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" has no block %u",
-						RelationGetRelationName(index),
-						PipeannGraphBlock(extents, l, count - 1)),
-				 errdetail("The file has %u blocks, but the index has nodes in this one.",
-						   blocks),
-				 errhint("Run REINDEX INDEX \"%s\".",
-						 RelationGetRelationName(index))));
+		PipeannCorrupted(index, "has no block %u, where it has nodes: the file has %u blocks",
+						 PipeannGraphBlock(extents, l, count - 1), blocks);
 	return count;
 }
 

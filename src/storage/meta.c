@@ -10,18 +10,6 @@
 
 #include "utils/rel.h"
 
-static void
-MetaError(Relation index, const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" has an invalid metapage at block %u",
-					RelationGetRelationName(index), PIPEANN_METAPAGE),
-			 errdetail_internal("%s", detail),
-			 errhint("Run REINDEX INDEX \"%s\".",
-					 RelationGetRelationName(index))));
-}
-
 static bool
 WidthsAreRight(const PipeannMeta *meta)
 {
@@ -61,19 +49,19 @@ CheckLayout(Relation index, const PipeannMeta *meta)
 		(have->storage >= PIPEANN_ROOTS16) != (have->type == PIPEANN_SPARSEVEC_L1) ||
 		(PipeannIsSparse(have->storage) && have->dim != PIPEANN_SPARSE_DIM) ||
 		!PipeannIsMetricOf(have->metric, have->type))
-		MetaError(index, "An option is out of range.");
+		PipeannCorrupted(index, "has an invalid metapage: an option is out of range");
 
 	PipeannLayoutInit(&want, have, 100);
 	if (have->fill < 1 || have->fill > want.slots_per_page)
-		MetaError(index, "The fill of a page is out of range.");
+		PipeannCorrupted(index, "has an invalid metapage: the fill of a page is out of range");
 	want.fill = have->fill;
 	if (have->attr_bytes > (have->row_bytes > 0 ?
 							PIPEANN_MAX_ATTRIBUTE_BYTES : 0) ||
 		!WidthsAreRight(meta))
-		MetaError(index, "The bytes of attribute codes are out of range.");
+		PipeannCorrupted(index, "has an invalid metapage: the bytes of attribute codes are out of range");
 	PipeannSetAttributeBytes(&want, have->attr_bytes);
 	if (memcmp(&want, have, sizeof(want)) != 0)
-		MetaError(index, "The page layout is inconsistent.");
+		PipeannCorrupted(index, "has an invalid metapage: the page layout is inconsistent");
 }
 
 /* Whether extents follow each other, and the one in use has room for its contents. */
@@ -119,14 +107,14 @@ CheckMeta(Relation index, const PipeannMeta *meta)
 	CheckLayout(index, meta);
 	if ((IndexRelationGetNumberOfAttributes(index) > 1) !=
 		(meta->layout.row_bytes > 0))
-		MetaError(index, "The columns do not suit the layout.");
+		PipeannCorrupted(index, "has an invalid metapage: the columns do not suit the layout");
 	if (ids >= PIPEANN_INVALID_ID)
-		MetaError(index, "The number of graph pages is out of range.");
+		PipeannCorrupted(index, "has an invalid metapage: the number of graph pages is out of range");
 	if (meta->entry_count > ids)
-		MetaError(index, "The entry graph is out of range.");
+		PipeannCorrupted(index, "has an invalid metapage: the entry graph is out of range");
 	if (!ExtentsAreValid(meta) ||
 		PipeannBlocksInUse(&meta->extents, l, meta->graph_pages, true) > MaxBlockNumber)
-		MetaError(index, "The extents are out of range.");
+		PipeannCorrupted(index, "has an invalid metapage: the extents are out of range");
 }
 
 /* Copy the metapage after checking magic, layout and counts. */
