@@ -249,7 +249,7 @@ LookUpBlock(Relation index, BlockNumber blkno)
  * as ReadBuffer() does; losing a race here does no harm.
  */
 static void
-NoteBufferUse(Buffer buffer)
+NoteBufferUse(Relation index, Buffer buffer)
 {
 #if PG_VERSION_NUM < 190000
 	BufferDesc *desc = GetBufferDescriptor(buffer - 1);
@@ -260,6 +260,8 @@ NoteBufferUse(Buffer buffer)
 		pg_atomic_compare_exchange_u32(&desc->state, &state,
 									   state + BUF_USAGECOUNT_ONE);
 #endif
+	pgstat_count_buffer_read(index);
+	pgstat_count_buffer_hit(index);
 }
 
 /* Pin a buffer if it has the block. Local buffers (of temporary relations) are not considered. */
@@ -286,9 +288,7 @@ PipeannPinRecent(Relation index, BlockNumber blkno, Buffer buffer)
 {
 	if (!Pin(index, blkno, buffer))
 		return false;
-	NoteBufferUse(buffer);
-	pgstat_count_buffer_read(index);
-	pgstat_count_buffer_hit(index);
+	NoteBufferUse(index, buffer);
 	return true;
 }
 
@@ -337,9 +337,7 @@ PipeannLockSeen(Relation index, BlockNumber blkno, PipeannSeenPages *seen,
 
 	if (resident.seen == NULL || !PinResident(index, blkno, &resident))
 		return InvalidBuffer;
-	NoteBufferUse(resident.buffer);
-	pgstat_count_buffer_read(index);
-	pgstat_count_buffer_hit(index);
+	NoteBufferUse(index, resident.buffer);
 	LockBuffer(resident.buffer, lockmode);
 	if (resident.sound)
 		return resident.buffer;
@@ -380,10 +378,8 @@ CopyResident(Relation index, BlockNumber blkno,
 		memcpy(dst + offset, page + offset, length);
 	}
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-	NoteBufferUse(buffer);
+	NoteBufferUse(index, buffer);
 	ReleaseBuffer(buffer);
-	pgstat_count_buffer_read(index);
-	pgstat_count_buffer_hit(index);
 	return true;
 }
 
