@@ -48,7 +48,7 @@ PlanRoot(const PipeannMeta *meta, PipeannCacheHeader *plan)
 
 	memset(plan, 0, sizeof(*plan));
 	plan->ids = RootIds(PipeannMetaIds(meta));
-	plan->chunk_pages = PipeannChunkPages(l);
+	plan->chunk_pages = PipeannArenaPages(mul_size(PIPEANN_CHUNK_NODES, PipeannCodeBytes(l)));
 	plan->entry_pages = PipeannArenaPages(PipeannEntryGraphBytes(l, meta->entry_count));
 	plan->seen = size;
 	size = CACHELINEALIGN(add_size(size, add_size(offsetof(PipeannSeenPages, buffers),
@@ -147,18 +147,6 @@ FindAttachment(Relation index)
 	InitAttachments();
 	slot = hash_search(slots, &relid, HASH_FIND, NULL);
 	return slot == NULL ? NULL : slot->attachment;
-}
-
-static void
-ListAttachment(PipeannAttachment *attachment)
-{
-	bool		found;
-	AttachmentSlot *slot = hash_search(slots, &attachment->relid, HASH_ENTER,
-									   &found);
-
-	Assert(!found);
-	slot->attachment = attachment;
-	attachment->listed = true;
 }
 
 /* Hide an attachment from new scans, and free it if it has no users. */
@@ -312,6 +300,7 @@ CopyRoot(PipeannAttachment *attachment, const PipeannMeta *meta)
 static bool
 AttachShared(PipeannAttachment *attachment, const PipeannMeta *meta)
 {
+	const PipeannSegment *segment = &pipeann_control->arena.segments[0];
 	PipeannCacheEntry *entry;
 	PipeannCacheHeader *root = NULL;
 
@@ -337,7 +326,8 @@ AttachShared(PipeannAttachment *attachment, const PipeannMeta *meta)
 		return AttachShared(attachment, meta);
 	}
 	SetRoot(attachment, root);
-	attachment->model.place = PipeannArenaIsPreloaded(&pipeann_control->arena) ?
+	/* the first segment is the server's own memory, if there is such */
+	attachment->model.place = segment->serial != 0 && segment->handle == DSM_HANDLE_INVALID ?
 		PIPEANN_CACHE_SHARED : PIPEANN_CACHE_DYNAMIC;
 	return true;
 }
@@ -370,6 +360,7 @@ static PipeannAttachment *
 MakeAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, bool may_share)
 {
 	PipeannAttachment *attachment = NewAttachment(index, meta, context);
+	AttachmentSlot *slot;
 
 	if (!may_share || !AttachShared(attachment, meta))
 	{
@@ -401,7 +392,9 @@ MakeAttachment(Relation index, const PipeannMeta *meta, MemoryContext context, b
 		attachment->model.codes.pq.halves =
 			PipeannRootAt(attachment->header, attachment->header->halves);
 	MemoryContextSetParent(attachment->context, TopMemoryContext);
-	ListAttachment(attachment);
+	slot = hash_search(slots, &attachment->relid, HASH_ENTER, NULL);
+	slot->attachment = attachment;
+	attachment->listed = true;
 	return attachment;
 }
 
@@ -573,22 +566,6 @@ EndCache(void *arg)
 		MemoryContextDelete(attachment->context);
 }
 
-static PipeannCache *
-UseAttachment(PipeannAttachment *attachment, MemoryContext context)
-{
-	MemoryContext own = AllocSetContextCreate(context, "pipeann cache in use", ALLOCSET_SMALL_SIZES);
-	PipeannCache *cache = MemoryContextAlloc(own, sizeof(PipeannCache));
-
-	*cache = attachment->model;
-	cache->attachment = attachment;
-	cache->context = own;
-	cache->callback.func = EndCache;
-	cache->callback.arg = cache;
-	attachment->refs++;
-	MemoryContextRegisterResetCallback(own, &cache->callback);
-	return cache;
-}
-
 /*
  * Returns the cache of an index that has codes, up to date with meta; NULL if the index has
  * got other codes since. Reads its root if need be. The cache is
@@ -600,6 +577,7 @@ PipeannCacheAcquire(Relation index, const PipeannMeta *meta, MemoryContext conte
 	bool		may_share = MayShare(index);
 	PipeannAttachment *attachment = FindAttachment(index);
 	PipeannCache *cache;
+	MemoryContext own;
 
 	Assert(meta->flags & PIPEANN_META_HAS_CODES);
 	if (attachment == NULL || !IsUsable(index, attachment, meta, may_share))
@@ -610,7 +588,15 @@ PipeannCacheAcquire(Relation index, const PipeannMeta *meta, MemoryContext conte
 	}
 	if (attachment == NULL)
 		return NULL;
-	cache = UseAttachment(attachment, context);
+	own = AllocSetContextCreate(context, "pipeann cache in use", ALLOCSET_SMALL_SIZES);
+	cache = MemoryContextAlloc(own, sizeof(PipeannCache));
+	*cache = attachment->model;
+	cache->attachment = attachment;
+	cache->context = own;
+	cache->callback.func = EndCache;
+	cache->callback.arg = cache;
+	attachment->refs++;
+	MemoryContextRegisterResetCallback(own, &cache->callback);
 	if (PipeannCacheFollow(index, cache, meta))
 		return cache;
 	PipeannCacheRelease(cache);

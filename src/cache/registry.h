@@ -59,14 +59,6 @@ PipeannArenaPages(Size size)
 	return add_size(size, FPM_PAGE_SIZE - 1) / FPM_PAGE_SIZE;
 }
 
-/* Whether the first segment is the server's own memory. */
-static inline bool
-PipeannArenaIsPreloaded(const PipeannArena *arena)
-{
-	return arena->segments[0].serial != 0 &&
-		arena->segments[0].handle == DSM_HANDLE_INVALID;
-}
-
 /*
  * Set the limit to pipeann.shared_memory. All backends share the value that was read last: one in
  * a long statement may have an older setting, and its parallel workers begin with the default.
@@ -166,7 +158,7 @@ typedef struct PipeannCacheHeader
 								 * began, and ended */
 	uint32		ids;			/* number of ids for which there are chunks[] and
 								 * pages[]: a multiple of PIPEANN_CHUNK_NODES */
-	uint64		chunk_pages;	/* memory of a chunk */
+	uint64		chunk_pages;	/* memory of a chunk, for the codes of its nodes */
 	uint64		entry_pages;	/* memory of the entry graph */
 	Size		seen;			/* PipeannSeenPages */
 	Size		centroids;
@@ -236,13 +228,6 @@ static inline void *
 PipeannRootAt(PipeannCacheHeader *header, Size offset)
 {
 	return (char *) header + offset;
-}
-
-/* Pages of memory for the codes of a chunk. */
-static inline uint64
-PipeannChunkPages(const PipeannLayout *l)
-{
-	return PipeannArenaPages(mul_size(PIPEANN_CHUNK_NODES, PipeannCodeBytes(l)));
 }
 
 /* arena.c */

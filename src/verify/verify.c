@@ -695,26 +695,6 @@ CheckAll(PipeannCheck *check, bool heapallindexed)
 		UnlockPage(index, PIPEANN_MAINTENANCE_LOCK, ShareLock);
 }
 
-/* Check as the table's owner, as whom the index's expression and predicate have to run. */
-static void
-CheckAsOwner(PipeannCheck *check, bool heapallindexed)
-{
-	Oid			user;
-	int			context;
-	int			level;
-
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(check->heap->rd_rel->relowner,
-						   context | SECURITY_RESTRICTED_OPERATION);
-	level = NewGUCNestLevel();
-#if PG_VERSION_NUM >= 170000
-	RestrictSearchPath();
-#endif
-	CheckAll(check, heapallindexed);
-	AtEOXact_GUC(false, level);
-	SetUserIdAndSecContext(user, context);
-}
-
 /*
  * pipeann_check(regclass, heapallindexed): returns the number of nodes
  * checked, or errors with ERRCODE_INDEX_CORRUPTED at the first violation.
@@ -725,6 +705,9 @@ pipeann_check(PG_FUNCTION_ARGS)
 	PipeannCheck check = {0};
 	MemoryContext context;
 	MemoryContext old;
+	Oid			user;
+	int			security;
+	int			level;
 
 	OpenRelations(&check, PG_GETARG_OID(0));
 	TakeSnapshot(&check);
@@ -733,7 +716,16 @@ pipeann_check(PG_FUNCTION_ARGS)
 	check.scratch = AllocSetContextCreate(context, "pipeann check scratch",
 										  ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
-	CheckAsOwner(&check, PG_GETARG_BOOL(1));
+	/* as the table's owner, as whom the index's expression and predicate have to run */
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(check.heap->rd_rel->relowner, security | SECURITY_RESTRICTED_OPERATION);
+	level = NewGUCNestLevel();
+#if PG_VERSION_NUM >= 170000
+	RestrictSearchPath();
+#endif
+	CheckAll(&check, PG_GETARG_BOOL(1));
+	AtEOXact_GUC(false, level);
+	SetUserIdAndSecContext(user, security);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	UnregisterSnapshot(check.snapshot);
