@@ -17,8 +17,8 @@ CREATE TABLE queries AS SELECT i, val, binary_quantize(val)::bit(40) AS bits, va
 CREATE TABLE kinds (n int PRIMARY KEY, type text, metric text, op text, item text DEFAULT 'val');
 INSERT INTO kinds (n, type, metric, op) VALUES (1, 'halfvec', 'l2', '<->'), (2, 'halfvec', 'ip', '<#>'), (3, 'halfvec', 'cosine', '<=>'),
 	(4, 'halfvec', 'l1', '<+>'), (5, 'vector', 'l1', '<+>');
-INSERT INTO kinds VALUES (6, 'bit', 'hamming', '<~>', 'bits'), (7, 'bit', 'jaccard', '<%>', 'bits'),
-	(8, 'sparsevec', 'l2', '<->', 'elements'), (10, 'sparsevec', 'cosine', '<=>', 'elements'), (11, 'sparsevec', 'l1', '<+>', 'elements');
+-- (the other metrics of sparsevec are in a file of their own)
+INSERT INTO kinds VALUES (6, 'bit', 'hamming', '<~>', 'bits'), (7, 'bit', 'jaccard', '<%>', 'bits'), (8, 'sparsevec', 'l2', '<->', 'elements');
 
 -- Of ten queries each: whether an index finds at least 95 % of the ten nearest rows that meet a
 -- condition, as near as those of a plan without it, each after those that are nearer.
@@ -64,7 +64,7 @@ BEGIN
 END $$;
 
 -- a statement for each kind, by its number, type, metric and item; the kinds that fall short
-CREATE FUNCTION each(statement text, numbers text DEFAULT '1,2,3,4,5,6,7,8,10,11') RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION each(statement text, numbers text DEFAULT '1,2,3,4,5,6,7,8') RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	kind kinds;
 BEGIN
@@ -102,7 +102,7 @@ SELECT type, metric, pipeann_check(format('t_%s_idx', n)::regclass, true) AS nod
 -- after deletes, before VACUUM and after it, and in slots that it has freed
 SELECT each('DELETE FROM t_%1$s WHERE id %% 3 = 1 OR id %% 40 = 7');
 SELECT type, metric FROM wrong();
-VACUUM t_1, t_2, t_3, t_4, t_5, t_6, t_7, t_8, t_10, t_11;
+VACUUM t_1, t_2, t_3, t_4, t_5, t_6, t_7, t_8;
 SELECT type, metric FROM wrong();
 SELECT each('INSERT INTO t_%1$s SELECT i, i %% 7, %4$s FROM items WHERE i BETWEEN 7001 AND 7300');
 SELECT type, metric FROM wrong();
@@ -112,35 +112,35 @@ SELECT bool_and(pipeann_check(format('t_%s_idx', n)::regclass, true) > 2800) AS 
 SELECT each('DROP INDEX t_%1$s_idx');
 SELECT each('INSERT INTO t_%1$s SELECT i, i %% 7, %4$s FROM items WHERE i BETWEEN 7301 AND 8400');
 SELECT each('CREATE INDEX t_%1$s_idx ON t_%1$s USING pipeann (val %2$s_%3$s_ops, k) INCLUDE (id) WITH (m = 8, ef_construction = 24)');
-VACUUM ANALYZE t_1, t_2, t_3, t_4, t_5, t_6, t_7, t_8, t_10, t_11;
+VACUUM ANALYZE t_1, t_2, t_3, t_4, t_5, t_6, t_7, t_8;
 SELECT DISTINCT regexp_replace(scan_of(format('SELECT id, val FROM t_%s WHERE k = 2 ORDER BY val %s (SELECT %s::%s(40) FROM queries LIMIT 1) LIMIT 10', n, op, item, type)), '\d+', 'N', 'g') FROM kinds;
 SELECT type, metric FROM wrong('k = 2');
 SELECT type, metric FROM wrong('k IN (1, 4) AND id > 0');
 SELECT each('INSERT INTO t_%1$s SELECT i, i %% 7, %4$s FROM items WHERE i BETWEEN 8501 AND 8700');
 SELECT each('DELETE FROM t_%1$s WHERE id %% 5 = 1');
-VACUUM t_1, t_2, t_3, t_4, t_5, t_6, t_7, t_8, t_10, t_11;
+VACUUM t_1, t_2, t_3, t_4, t_5, t_6, t_7, t_8;
 SELECT type, metric FROM wrong('k = 2');
 SELECT bool_and(pipeann_check(format('t_%s_idx', n)::regclass, true) > 2800) AS sound FROM kinds;
 
 -- made empty, and rebuilt
-SELECT each('CREATE TABLE g_%1$s (id int, k int, val %2$s(40))', '1,4,5,6');
-SELECT each('CREATE INDEX g_%1$s_idx ON g_%1$s USING pipeann (val %2$s_%3$s_ops) WITH (m = 8, ef_construction = 32)', '1,4,5,6');
+SELECT each('CREATE TABLE g_%1$s (id int, k int, val %2$s(40))', '1,5,6');
+SELECT each('CREATE INDEX g_%1$s_idx ON g_%1$s USING pipeann (val %2$s_%3$s_ops) WITH (m = 8, ef_construction = 32)', '1,5,6');
 -- (they retrain, and no worker)
 BEGIN;
-SELECT each('LOCK TABLE g_%1$s IN SHARE ROW EXCLUSIVE MODE', '1,4,5,6');
-SELECT each('INSERT INTO g_%1$s SELECT i, i %% 7, %4$s FROM items WHERE i BETWEEN 1 AND 4300', '1,4,5,6');
+SELECT each('LOCK TABLE g_%1$s IN SHARE ROW EXCLUSIVE MODE', '1,5,6');
+SELECT each('INSERT INTO g_%1$s SELECT i, i %% 7, %4$s FROM items WHERE i BETWEEN 1 AND 4300', '1,5,6');
 COMMIT;
-SELECT each('REINDEX INDEX g_%1$s_idx', '1,4,5,6');
-SELECT type, k.metric, storage, nodes, has_codes, trained_nodes > 4200 AS anew FROM kinds k, pipeann_index_info(format('g_%s_idx', n)::regclass) i WHERE n IN (1, 4, 5, 6) ORDER BY n;
+SELECT each('REINDEX INDEX g_%1$s_idx', '1,5,6');
+SELECT type, k.metric, storage, nodes, has_codes, trained_nodes > 4200 AS anew FROM kinds k, pipeann_index_info(format('g_%s_idx', n)::regclass) i WHERE n IN (1, 5, 6) ORDER BY n;
 SELECT type, metric, pipeann_recall(format('g_%s_idx', n)::regclass) >= 0.95 AS enough, pipeann_check(format('g_%s_idx', n)::regclass, true) AS nodes
-FROM kinds WHERE n IN (1, 4, 5, 6) ORDER BY n;
-SELECT each('DROP TABLE g_%1$s', '1,4,5,6');
+FROM kinds WHERE n IN (1, 5, 6) ORDER BY n;
+SELECT each('DROP TABLE g_%1$s', '1,5,6');
 
 -- partitions, searched together
 SELECT each('CREATE TABLE p_%1$s (id int, k int, val %2$s(40)) PARTITION BY LIST (k)');
 SELECT each('CREATE TABLE p_%1$s_0 PARTITION OF p_%1$s FOR VALUES IN (0)');
 SELECT each('CREATE TABLE p_%1$s_1 PARTITION OF p_%1$s FOR VALUES IN (1)');
-SELECT each('INSERT INTO p_%1$s SELECT i, i %% 2, %4$s FROM items WHERE i <= 4000');
+SELECT each('INSERT INTO p_%1$s SELECT i, i %% 2, %4$s FROM items WHERE i <= 1000');
 SELECT each('CREATE INDEX ON p_%1$s USING pipeann (val %2$s_%3$s_ops)');
 SELECT each('ALTER TABLE t_%1$s RENAME TO gone_%1$s');
 SELECT each('ALTER TABLE p_%1$s RENAME TO t_%1$s');
