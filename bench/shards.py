@@ -34,7 +34,6 @@ FAR = ("servers", "cells")
 EF = (10, 20, 30, 40, 60, 100)
 TARGET = 0.95
 CELLS = 1024
-SECONDS = 2
 WARM_UP = 50            # queries of each client
 COUNTS = ("page_reads", "code_distances", "nodes_explored", "scans")
 COLUMNS = ("recall", "p50_ms", "p10_ms", *COUNTS, "busiest", "cpu_ms", "cold_cpu_ms", "busy_cpu_ms", "qps")
@@ -233,7 +232,7 @@ class Shards:
 
         def note():
             cpu.append(sum(map(cpu_ms, servers)))
-            end.append(time.monotonic() + SECONDS)
+            end.append(time.monotonic() + self.options.seconds)
 
         together = threading.Barrier(self.options.clients, note, timeout=120)
 
@@ -257,7 +256,7 @@ class Shards:
             one.start()
         for one in clients:
             one.join()
-        return {"qps": sum(done) / SECONDS, "busy_cpu_ms": (cpu[1] - cpu[0]) / sum(done)}
+        return {"qps": sum(done) / self.options.seconds, "busy_cpu_ms": (cpu[1] - cpu[0]) / sum(done)}
 
     def measure(self, way, count, name=None):
         key = {"dataset": self.data.name, "rows": len(self.data.base), "way": name or way, "shards": count}
@@ -336,6 +335,7 @@ def main():
                         help="default 0.9,0.97,0.99,1")
     parser.add_argument("--ef", type=command.numbers(int), default=list(EF), metavar="N,...", help="pipeann.ef_search, in order")
     parser.add_argument("--clients", type=int, default=4, help="for queries a second; default 4")
+    parser.add_argument("--seconds", type=float, default=2, help="of them; default 2")
     parser.add_argument("--delay", type=command.numbers(float), default=[], metavar="MS,...",
                         help="milliseconds of a round trip between servers; one client is timed with each")
     parser.add_argument("--rounds", type=int, default=3, help="of each query of baton; default 3")

@@ -274,16 +274,16 @@ run_bench() {
 		    with open(f"{sys.argv[1]}/{stem}.u8bin", "wb") as file:
 		        formats.write(file, rows[:10000].reshape(-1, 28, 28)[:, ::2, ::2].reshape(-1, 196))
 	END
-	bench/run --quick --datasets "$set" --rows 4500 --rounds 1 --clients 2 --values 3 --growth-rows 4200,4500 --out "$RESULTS/bench" &&
+	bench/run --quick --datasets "$set" --rows 4500 --rounds 1 --clients 2 --values 3 --growth-rows 500,1000 --out "$RESULTS/bench" &&
 		bench/run gate --baseline "$PG_CONFIG" --quick --parts pages --datasets "$set" --rows 4500 --queries 50 --out "$RESULTS/gate" &&
-		bench/run grown --datasets "$set" --rows 4500 --queries 100 \
+		bench/run grown --datasets "$set" --rows 4500 --queries 100 --ef-search 20,80 \
 			--ways built,statement,clients,copy --out "$RESULTS/grown" &&
 		bench/run writes --datasets "$set" --rows 1500 --queries 50 --inserts 400 \
 			--clients 2 --batches 1,200 --out "$RESULTS/writes" &&
 		bench/run filters --datasets "$set" --rows 4500 --queries 12 \
 			--seconds 0.1 --kinds tenant,far,label --shares 0.01 --out "$RESULTS/filters" &&
 		bench/run shards --datasets "$set" --rows 9000 --queries 50 --ef 10,100 \
-			--shards 1,2 --delay 1 --rounds 1 --out "$RESULTS/shards" &&
+			--shards 1,2 --coverage 0.9,1 --delay 1 --rounds 1 --seconds 0.2 --out "$RESULTS/shards" &&
 		"$PYTHON" bench/tests/run.py "$RESULTS/bench"
 }
 

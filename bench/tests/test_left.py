@@ -70,7 +70,7 @@ class Left(unittest.TestCase):
     def test_shards_find_the_nearest(self):
         found = {(row["way"], row["shards"], row["value"]): row for row in of("shards").shards.rows}
         self.assertEqual({key[:2] for key in found}, {("together", 1), ("servers", 1), ("apart", 2), ("together", 2), ("servers", 2)}
-                         | {(f"cells {coverage}", 2) for coverage in (0.9, 0.97, 0.99, 1.0)})
+                         | {(f"cells {coverage}", 2) for coverage in (0.9, 1.0)})
         for (way, _, ef), row in found.items():
             if ef == 100:
                 least = min(0.97, float(way.split()[1]) - 0.03) if way.startswith("cells") else 0.97
