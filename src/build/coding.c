@@ -38,18 +38,18 @@
 /* It is wanted as well when fewer than this share of trained_nodes are left. */
 #define LEFT_SHARE 0.25
 
-/* The largest part of the entry graph that may be dead. */
-#define DEAD_ENTRIES 0.1
+/* The largest part of the entry graph that may have lost its nodes. */
+#define SHARED_ENTRIES 0.1
 
 /*
- * Whether so much of the entry graph is dead that searches begin badly, and
- * there are nodes to make another one from.
+ * Whether so many entries share nodes that searches begin badly, and there are
+ * nodes to make another entry graph from.
  */
 static bool
-HasDeadEntries(const PipeannMeta *meta)
+HasSharedEntries(const PipeannMeta *meta)
 {
-	return meta->entry_dead > DEAD_ENTRIES * meta->entry_count &&
-		meta->nodes >= meta->entry_dead + PIPEANN_MIN_CODED_NODES;
+	return meta->entries_shared > SHARED_ENTRIES * meta->entry_count &&
+		meta->nodes >= PIPEANN_MIN_CODED_NODES;
 }
 
 /* Whether inserted vectors are of another kind than those that codes were made for. */
@@ -68,7 +68,7 @@ WantsCodes(const PipeannMeta *meta)
 	if (!(meta->flags & PIPEANN_META_HAS_CODES))
 		return meta->nodes >= PIPEANN_MIN_CODED_NODES;
 	return meta->nodes / CODES_GROWTH >= meta->trained_nodes ||
-		HasDeadEntries(meta) || HasStrayed(meta);
+		HasSharedEntries(meta) || HasStrayed(meta);
 }
 
 /*
@@ -85,7 +85,7 @@ PipeannIsOutgrown(const PipeannMeta *meta)
 			!PipeannTypes[meta->layout.type].one_storage;
 	return meta->nodes < LEFT_SHARE * meta->trained_nodes ||
 		meta->inserted >= Max(INSERTED_SHARE * meta->nodes, LEAST_INSERTED) ||
-		HasDeadEntries(meta) || HasStrayed(meta);
+		HasSharedEntries(meta) || HasStrayed(meta);
 }
 
 /* ---------- what a generation consists of ---------- */
@@ -131,7 +131,7 @@ Publish(const PipeannCoding *k, PipeannMeta *meta)
 	meta->strayed = 0;
 	meta->trained_nodes = Max(meta->trained_nodes, meta->nodes);
 	meta->entry_count = k->entry_count;
-	meta->entry_dead = 0;
+	meta->entries_shared = 0;
 }
 
 /* ---------- training ---------- */
@@ -628,7 +628,8 @@ SlotVector(const PipeannIndexView *view, uint32 id, const PipeannSlot *slot,
 static uint32
 MostEntries(const PipeannMeta *meta)
 {
-	uint32		most = PipeannEntryCount((uint32) Min(meta->nodes, PG_UINT32_MAX));
+	uint32		most = PipeannEntryCount((uint32) Min(Max(meta->nodes, meta->trained_nodes),
+													  PG_UINT32_MAX));
 
 	while (most > 1 && PipeannExtentPages(&meta->layout, most) > PipeannExtentRoom(&meta->extents))
 		most -= most / 8 + 1;
@@ -804,10 +805,7 @@ Announce(Retraining *r)
 	meta = update.meta;
 	l = &meta->layout;
 	meta->flags &= ~PIPEANN_META_HAS_CODES;
-	/* dead nodes of the former entry graph can be freed now */
-	if (meta->entry_dead > 0)
-		meta->flags |= PIPEANN_META_REPAIRING;
-	meta->entry_count = meta->entry_dead = 0;
+	meta->entry_count = meta->entries_shared = 0;
 	meta->build_id++;
 	PipeannExtentChoose(&meta->extents,
 						(BlockNumber) PipeannBlocksInUse(&meta->extents, l,

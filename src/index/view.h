@@ -76,14 +76,14 @@ typedef struct PipeannPageUpdate
 typedef void (*PipeannFillAttributes) (uint32 id, uint8 *attributes,
 									   void *arg);
 
-/* Inserts keep a tenth of the slots free, so that nodes can be placed near others. */
-#define PIPEANN_WANTED_FILL 0.9
+/* Inserts keep slots for a tenth more nodes, so that nodes can be placed near others. */
+#define PIPEANN_WANTED_SLOTS 1.1
 
 /* Whether the index has at least as many free slots as inserts want. */
 static inline bool
 PipeannHasSpareSlots(const PipeannIndexView *view)
 {
-	return view->meta.nodes < PIPEANN_WANTED_FILL * PipeannViewIds(view);
+	return PIPEANN_WANTED_SLOTS * view->meta.nodes < PipeannViewIds(view);
 }
 
 /*

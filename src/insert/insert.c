@@ -687,40 +687,10 @@ LinkBack(LinkSet *set, uint32 target, Effort effort)
 		PipeannChangeLists(set->view, &edge, 1, NULL);
 }
 
-/* The node of the entry graph that is nearest to the node with this slot, or INVALID_ID. */
-static uint32
-NearestEntry(const LinkSet *set, const PipeannSlot *slot)
-{
-	const PipeannCodes *codes = &set->view->codes;
-	const PipeannLayout *l = &set->view->meta.layout;
-	void	   *self = palloc(PipeannEmbeddedBytes(l));
-	void	   *other = palloc(PipeannEmbeddedBytes(l));
-	uint32		nearest = PIPEANN_INVALID_ID;
-	float		least = INFINITY;
-
-	PipeannEmbedSlot(set->view, set->id, slot, false, set->x, self);
-	for (uint32 i = 0; i < codes->entry_count; i++)
-	{
-		uint32		id = codes->entry_ids[i];
-		float		dist;
-
-		CHECK_FOR_INTERRUPTS();
-		if (id == set->id || !PipeannEmbedNode(set->view, id, set->x, other))
-			continue;
-		dist = PipeannEmbeddedPair(l) (self, other, set->dim);
-		if (dist >= least)
-			continue;
-		nearest = id;
-		least = dist;
-	}
-	return nearest;
-}
-
 /*
  * Make the edges that lead to the node from the neighbours in its list, which were chosen from
  * the set. The nearest one always takes the node, so that some edge leads to it. A node without
- * neighbours, as in an index just emptied, is led to by the nearest node of the entry graph,
- * which stays even if it is dead.
+ * neighbours, as in an index just emptied, is led to by the dead node that the entries share.
  */
 static void
 LinkNode(LinkSet *set, const PipeannSlot *slot)
@@ -732,13 +702,8 @@ LinkNode(LinkSet *set, const PipeannSlot *slot)
 	PipeannIdSetReset(&set->numbers, FIRST_NUMBERS, true);
 	for (int i = 0; i < set->n; i++)
 		PipeannIdSetPut(&set->numbers, set->ids[i], i);
-	if (degree == 0)
-	{
-		uint32		nearest = NearestEntry(set, slot);
-
-		if (nearest != PIPEANN_INVALID_ID)
-			LinkBack(set, nearest, PIPEANN_FORCE);
-	}
+	if (degree == 0 && set->view->cache != NULL)
+		LinkBack(set, set->view->codes.entry_ids[0], PIPEANN_FORCE);
 	for (int i = 0; i < degree; i++)
 		if (PlanEdge(set, slot->neighbors[i], i == 0 ? PIPEANN_FORCE :
 					 i < set->needed ? PIPEANN_REPLACE : PIPEANN_IF_ROOM, false, &edges[n]))

@@ -137,20 +137,18 @@ PipeannExtentRead(Relation index, BlockNumber first, PipeannKind kind,
 }
 
 /*
- * Change word number `at` of the contents of pages from block `first` on, as part of a
- * WAL record; returns the page's buffer, to be unlocked when the record is finished.
+ * Change the first bytes of a page's contents, as part of a WAL record; returns the
+ * page's buffer, to be unlocked when the record is finished.
  */
 Buffer
-PipeannExtentPut(Relation index, BlockNumber first, PipeannKind kind, uint32 at,
-				 uint32 word, GenericXLogState *state)
+PipeannExtentPut(Relation index, BlockNumber blkno, PipeannKind kind, const void *src,
+				 Size length, GenericXLogState *state)
 {
-	uint32		per_page = PIPEANN_PAYLOAD / sizeof(uint32);
-	BlockNumber blkno = first + at / per_page;
 	Buffer		buffer = PipeannReadBuffer(index, blkno, kind,
 										   BUFFER_LOCK_EXCLUSIVE, false, NULL);
 	Page		page = GenericXLogRegisterBuffer(state, buffer, 0);
 
-	((uint32 *) PipeannPagePayload(page))[at % per_page] = word;
+	memcpy(PipeannPagePayload(page), src, length);
 	PipeannPageSeal(page, blkno);
 	return buffer;
 }

@@ -298,7 +298,7 @@ typedef struct PipeannMeta
 	uint32		code_pages;		/* number of code pages written */
 	uint64		nodes;			/* nodes written and not freed */
 	PipeannExtents extents;
-	uint32		entry_dead;		/* dead nodes that stay in the entry graph */
+	uint32		entries_shared; /* of the entry graph: those with the node of another */
 	uint64		entry_changes;	/* changes of the entry graph's ids */
 	uint64		changes;		/* changes of code pages since the build */
 	uint32		change_ring[PIPEANN_CHANGE_RING];	/* their ordinals */

@@ -108,8 +108,8 @@ extern void PipeannWritePages(Relation index, BlockNumber first,
 							  const void *src, Size length, bool wal);
 extern bool PipeannExtentRead(Relation index, BlockNumber first, PipeannKind kind,
 							  uint32 generation, void *dst, Size length);
-extern Buffer PipeannExtentPut(Relation index, BlockNumber first,
-							   PipeannKind kind, uint32 at, uint32 word,
+extern Buffer PipeannExtentPut(Relation index, BlockNumber blkno,
+							   PipeannKind kind, const void *src, Size length,
 							   GenericXLogState *state);
 
 extern bool PipeannSlotAddRow(const PipeannLayout *l, PipeannSlot *slot,

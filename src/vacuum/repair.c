@@ -73,8 +73,6 @@ typedef struct Repair
 	Size		used;
 	Size		size;
 
-	PipeannIdSet positions;		/* dead nodes' positions in the entry graph */
-
 	/* one list */
 	PipeannIdSet seen;
 	uint32		dead[MAX_DEAD];
@@ -94,16 +92,12 @@ typedef struct Repair
 	char		page[PIPEANN_PAYLOAD];	/* copy of the page being repaired */
 } Repair;
 
-/*
- * Whether a neighbour has to leave a list in this round. Dead nodes of the
- * entry graph keep their edges to each other.
- */
+/* Whether a neighbour has to leave a list in this round. */
 static bool
-MustLeaveList(const Repair *r, uint32 neighbor, bool owner_is_dead)
+MustLeaveList(const Repair *r, uint32 neighbor)
 {
 	return neighbor >= r->from && neighbor < r->to &&
-		PipeannBitsHas(&r->v->dead, neighbor) &&
-		!(owner_is_dead && PipeannBitsHas(&r->v->entry, neighbor));
+		PipeannBitsHas(&r->v->dead, neighbor);
 }
 
 /* The list of a dead node of this round, or one of length 0. */
@@ -146,7 +140,6 @@ GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot,
 				 uint32 *out)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
-	bool		dead = PipeannBitsHas(&r->v->dead, id);
 	int			kept = 0;
 	int			first;
 
@@ -157,7 +150,7 @@ GatherCandidates(Repair *r, uint32 id, const PipeannSlot *slot,
 	{
 		bool		is_new = PipeannIdSetAdd(&r->seen, slot->neighbors[i]);
 
-		if (MustLeaveList(r, slot->neighbors[i], dead))
+		if (MustLeaveList(r, slot->neighbors[i]))
 			r->dead[r->ndead++] = slot->neighbors[i];
 		else if (is_new)
 			out[kept++] = slot->neighbors[i];
@@ -239,34 +232,6 @@ IsCovered(const Repair *r, int at)
 	return false;
 }
 
-/* Let a dead node of the entry graph lead to its neighbours there as well. */
-static int
-AddEntryNeighbors(Repair *r, uint32 id, uint32 *out, int n)
-{
-	const PipeannCodes *codes = &r->v->view.codes;
-	uint32		at;
-
-	if (!PipeannIdSetGet(&r->positions, id, &at))
-		return n;
-	for (int i = 0; i < codes->entry_nneighbors[at] &&
-		 i < (int) codes->entry_degree && n < r->l->max_degree; i++)
-	{
-		uint32		position = codes->entry_neighbors[(Size) at *
-													  codes->entry_degree + i];
-		uint32		neighbor;
-		bool		known = false;
-
-		if (position >= codes->entry_count)
-			continue;
-		neighbor = codes->entry_ids[position];
-		for (int j = 0; j < n && !known; j++)
-			known = out[j] == neighbor;
-		if (!known && neighbor != id)
-			out[n++] = neighbor;
-	}
-	return n;
-}
-
 /* Compute a node's new list, out[max_degree]; returns its length. */
 static int
 NewList(Repair *r, uint32 id, const PipeannSlot *slot,
@@ -307,7 +272,7 @@ NewList(Repair *r, uint32 id, const PipeannSlot *slot,
 			if (PipeannKeyId(r->near[i]) != PIPEANN_INVALID_ID)
 				out[n++] = PipeannKeyId(r->near[i]);
 	}
-	return AddEntryNeighbors(r, id, out, n);
+	return n;
 }
 
 static Size
@@ -423,12 +388,11 @@ static bool
 NeedsRepair(const Repair *r, uint32 id, const PipeannSlot *slot)
 {
 	int			degree = PipeannSlotDegree(r->l, slot);
-	bool		dead = PipeannBitsHas(&r->v->dead, id);
 
 	if (!PipeannSlotIsNode(slot) || PipeannVacuumFrees(r->v, id))
 		return false;
 	for (int i = 0; i < degree; i++)
-		if (MustLeaveList(r, slot->neighbors[i], dead))
+		if (MustLeaveList(r, slot->neighbors[i]))
 			return true;
 	return false;
 }
@@ -660,16 +624,9 @@ void
 PipeannVacuumRepairGraph(PipeannVacuum *v)
 {
 	Repair	   *r = NewRepair(v);
-	const PipeannCodes *codes = &v->view.codes;
 
 	PipeannVacuumInitSet(v, &v->orphaned);
 	v->in_degrees = PipeannAllocZero(v->ids / 2 + 1);
-	/* note the positions in the entry graph of dead nodes there */
-	PipeannIdSetReset(&r->positions, 64, true);
-	for (uint32 i = 0; i < codes->entry_count; i++)
-		if (codes->entry_ids[i] < v->ids &&
-			PipeannBitsHas(&v->dead, codes->entry_ids[i]))
-			PipeannIdSetPut(&r->positions, codes->entry_ids[i], i);
 	do
 	{
 		bool		last;

@@ -400,6 +400,7 @@ typedef struct EntryRepair
 {
 	PipeannVacuum *v;
 	PipeannBits taken;			/* nodes of the entry graph */
+	uint32	   *ids;			/* [entry_count] of these, as they will be */
 	PipeannSlot *slot;
 	float	   *x;
 	float	   *y;
@@ -438,23 +439,83 @@ NearestNeighbor(EntryRepair *e, uint32 id, const PipeannBits *set)
 }
 
 /*
- * The node that replaces a dead node, or INVALID_ID: a live neighbour, or a
- * live neighbour of the nearest dead one.
+ * The node that replaces an entry's dead one, or INVALID_ID: a live neighbour,
+ * or a live neighbour of the nearest dead one.
  */
 static uint32
-FindReplacement(EntryRepair *e, uint32 id)
+FindReplacement(EntryRepair *e, uint32 position)
 {
 	const PipeannCodes *codes = &e->v->view.codes;
+	uint32		id = e->ids[position];
 	uint32		heir;
 	uint32		dead;
 
-	PipeannPqDecode(&codes->pq, PipeannCodeAt(codes, id), e->x);
+	PipeannPqDecode(&codes->pq, codes->entry_codes + (Size) position * codes->pq.nsubvectors, e->x);
 	heir = NearestNeighbor(e, id, &e->v->live);
 	if (heir != PIPEANN_INVALID_ID)
 		return heir;
 	dead = NearestNeighbor(e, id, &e->v->dead);
 	return dead == PIPEANN_INVALID_ID ? dead :
 		NearestNeighbor(e, dead, &e->v->live);
+}
+
+static bool
+IsDeadEntry(const EntryRepair *e, uint32 position)
+{
+	uint32		id = e->ids[position];
+
+	return id < e->v->ids && PipeannBitsHas(&e->v->dead, id);
+}
+
+/* Let a dead entry share the node of a live one to which it leads, if there is one. */
+static bool
+ShareEntry(EntryRepair *e, uint32 position)
+{
+	const PipeannCodes *codes = &e->v->view.codes;
+	const uint32 *neighbors = codes->entry_neighbors + (Size) position * codes->entry_degree;
+
+	for (int i = 0; i < Min(codes->entry_nneighbors[position], (int) codes->entry_degree); i++)
+		if (neighbors[i] < codes->entry_count && !IsDeadEntry(e, neighbors[i]))
+		{
+			e->ids[position] = e->ids[neighbors[i]];
+			return true;
+		}
+	return false;
+}
+
+/*
+ * Plan the entries' nodes. A dead one that nothing replaces shares the node of the
+ * nearest live entry, by edges; if none is live, all share one dead node.
+ */
+static void
+PlanEntries(EntryRepair *e)
+{
+	uint32		n = e->v->view.codes.entry_count;
+	bool		again = true;
+
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint32		heir;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!IsDeadEntry(e, i))
+			continue;
+		heir = FindReplacement(e, i);
+		if (heir == PIPEANN_INVALID_ID)
+			continue;
+		e->ids[i] = heir;
+		PipeannBitsAdd(&e->taken, heir);
+	}
+	while (again)
+	{
+		CHECK_FOR_INTERRUPTS();
+		again = false;
+		for (uint32 i = 0; i < n; i++)
+			again |= IsDeadEntry(e, i) && ShareEntry(e, i);
+	}
+	for (uint32 i = 0; i < n; i++)
+		if (IsDeadEntry(e, i))
+			e->ids[i] = e->ids[0];
 }
 
 /*
@@ -467,6 +528,7 @@ RepairEntryGraph(PipeannVacuum *v)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
 	const PipeannCodes *codes = &v->view.codes;
+	uint32		per_page = PIPEANN_PAYLOAD / sizeof(uint32);
 	EntryRepair e = {.v = v};
 
 	LockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
@@ -475,32 +537,28 @@ RepairEntryGraph(PipeannVacuum *v)
 	e.slot = PipeannSlotAlloc(l);
 	e.x = palloc(mul_size(l->dim, sizeof(float)));
 	e.y = palloc(mul_size(l->dim, sizeof(float)));
+	e.ids = PipeannArray(uint32, codes->entry_count);
+	memcpy(e.ids, codes->entry_ids, codes->entry_count * sizeof(uint32));
 	for (uint32 i = 0; i < codes->entry_count; i++)
 		if (codes->entry_ids[i] < v->ids)
 			PipeannBitsAdd(&e.taken, codes->entry_ids[i]);
-	for (uint32 i = 0; i < codes->entry_count; i++)
+	PlanEntries(&e);
+	for (uint32 at = 0; at < codes->entry_count; at += per_page)
 	{
-		uint32		id = codes->entry_ids[i];
-		uint32		heir;
+		uint32		n = Min(codes->entry_count - at, per_page);
 		PipeannMetaUpdate update;
 		Buffer		buffer;
 
-		CHECK_FOR_INTERRUPTS();
-		if (id >= v->ids || id >= codes->ncodes || !PipeannBitsHas(&v->dead, id))
+		if (memcmp(e.ids + at, codes->entry_ids + at, n * sizeof(uint32)) == 0)
 			continue;
-		heir = FindReplacement(&e, id);
-		if (heir == PIPEANN_INVALID_ID)
-			continue;
-
 		/* in one WAL record, so that caches follow wherever VACUUM or replay ends */
 		PipeannMetaBegin(v->view.index, &update);
 		buffer = PipeannExtentPut(v->view.index, PipeannExtentBlock(&v->view.meta.extents) +
-								  PipeannEntryPage(l), PIPEANN_ENTRY,
-								  i, heir, update.state);
+								  PipeannEntryPage(l) + at / per_page, PIPEANN_ENTRY,
+								  e.ids + at, n * sizeof(uint32), update.state);
 		update.meta->entry_changes++;
 		PipeannMetaEnd(&update);
 		UnlockReleaseBuffer(buffer);
-		PipeannBitsAdd(&e.taken, heir);
 	}
 	PipeannRefreshView(&v->view);
 	UnlockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
@@ -728,24 +786,17 @@ SizeSets(PipeannVacuum *v, uint32 old_ids)
 	}
 }
 
-/* Set v->entry to the nodes of the entry graph; returns how many are dead. */
+/* Set v->entry to the nodes of the entry graph; returns how many entries share one. */
 static uint32
 FindEntryNodes(PipeannVacuum *v)
 {
-	uint32		dead = 0;
+	uint32		n = v->view.codes.entry_count;
 
 	PipeannVacuumInitSet(v, &v->entry);
-	for (uint32 i = 0; i < v->view.codes.entry_count; i++)
-	{
-		uint32		id = v->view.codes.entry_ids[i];
-
-		if (id >= v->ids)
-			continue;
-		PipeannBitsAdd(&v->entry, id);
-		if (PipeannBitsHas(&v->dead, id))
-			dead++;
-	}
-	return dead;
+	for (uint32 i = 0; i < n; i++)
+		if (v->view.codes.entry_ids[i] < v->ids)
+			PipeannBitsAdd(&v->entry, v->view.codes.entry_ids[i]);
+	return n - v->entry.count;
 }
 
 /*
@@ -753,7 +804,7 @@ FindEntryNodes(PipeannVacuum *v)
  * number of nodes; the present count is right if nothing was inserted meanwhile.
  */
 static void
-NoteDone(PipeannVacuum *v, uint32 entry_dead)
+NoteDone(PipeannVacuum *v, uint32 shared)
 {
 	PipeannMetaUpdate update;
 
@@ -766,7 +817,7 @@ NoteDone(PipeannVacuum *v, uint32 entry_dead)
 	if (v->interrupted && update.meta->nodes == v->nodes)
 		update.meta->nodes = v->live.count + v->dead.count;
 	update.meta->nodes -= Min(v->freed, update.meta->nodes);
-	update.meta->entry_dead = entry_dead;
+	update.meta->entries_shared = shared;
 	PipeannMetaEnd(&update);
 	if (v->free_pages > 0)
 		FreeSpaceMapVacuum(v->view.index);
@@ -775,11 +826,11 @@ NoteDone(PipeannVacuum *v, uint32 entry_dead)
 static void
 Vacuum(PipeannVacuum *v)
 {
-	uint32		entry_dead;
+	uint32		shared;
 
 	PipeannOpenView(&v->view, v->info->index);
 	v->nodes = v->view.meta.nodes;
-	entry_dead = v->view.meta.entry_dead;
+	shared = v->view.meta.entries_shared;
 	v->interrupted = v->noted =
 		(v->view.meta.flags & PIPEANN_META_REPAIRING) != 0;
 	v->ids = PipeannViewIds(&v->view);
@@ -790,9 +841,8 @@ Vacuum(PipeannVacuum *v)
 	for (uint32 id = 0; id < v->ids && v->owners.count > 0; id++)
 		if (PipeannBitsHas(&v->owners, id))
 			CleanChain(v, id);
-	/* dead nodes that an earlier VACUUM left in the entry graph need no work */
-	if (v->noted && (v->interrupted || v->dead.count > entry_dead ||
-					 v->garbage.count > 0 || v->parts_died))
+	if (v->noted && (v->interrupted || v->dead.count > 0 || v->garbage.count > 0 ||
+					 v->parts_died))
 	{
 		uint32		old_ids = v->ids;
 
@@ -805,7 +855,7 @@ Vacuum(PipeannVacuum *v)
 		PipeannRefreshView(&v->view);
 		v->ids = Max(old_ids, PipeannViewIds(&v->view));
 		SizeSets(v, old_ids);
-		entry_dead = FindEntryNodes(v);
+		shared = FindEntryNodes(v);
 		FindLostParts(v);
 		PipeannVacuumRepairGraph(v);
 		/* free the slots of dead nodes and of garbage */
@@ -823,15 +873,15 @@ Vacuum(PipeannVacuum *v)
 			UnlockReleaseBuffer(buffer);
 		}
 		ereport(v->info->message_level,
-				(errmsg("index \"%s\": %llu nodes without rows freed, %u kept as entry points, %llu neighbor lists repaired, %llu nodes linked again, in %u passes",
+				(errmsg("index \"%s\": %llu nodes without rows freed, %llu neighbor lists repaired, %llu nodes linked again, in %u passes",
 						RelationGetRelationName(v->view.index),
-						(unsigned long long) v->freed, entry_dead,
+						(unsigned long long) v->freed,
 						(unsigned long long) v->lists,
 						(unsigned long long) v->relinked, v->passes)));
 	}
 	if (v->trimmed.count > 0 && HasAttributes(v))
 		ShrinkCodes(v);
-	NoteDone(v, entry_dead);
+	NoteDone(v, shared);
 }
 
 /* With callback NULL, only finish the work of an interrupted VACUUM. */
