@@ -68,7 +68,7 @@ typedef struct PipeannVacuum
 	bool		parts_died;		/* a node or row with such parts died */
 	PipeannBits owners;			/* nodes of overflow slots emptied */
 
-	PipeannBits entry;			/* nodes of the entry graph */
+	uint32		kept;			/* the entry graph's dead node, if no entry is live */
 	PipeannBits orphaned;		/* nodes to which dead ones led */
 	uint8	   *in_degrees;		/* of all nodes, 4 bits each */
 	uint32		free_pages;		/* noted in the free space map */
@@ -84,11 +84,11 @@ PipeannVacuumId(const PipeannVacuum *v, uint32 page, uint32 slot)
 	return page * v->view.meta.layout.slots_per_page + slot;
 }
 
-/* Whether a node is dead and will be freed: not if it is in the entry graph. */
+/* Whether a node is dead and will be freed. */
 static inline bool
 PipeannVacuumFrees(const PipeannVacuum *v, uint32 id)
 {
-	return PipeannBitsHas(&v->dead, id) && !PipeannBitsHas(&v->entry, id);
+	return PipeannBitsHas(&v->dead, id) && id != v->kept;
 }
 
 /* Check for interrupts, and sleep as vacuum_cost_delay requires. */

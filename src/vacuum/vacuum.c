@@ -519,17 +519,18 @@ PlanEntries(EntryRepair *e)
 }
 
 /*
- * This comes before waiting for inserts, so that later ones see the new nodes.
- * The lock, which inserts take as well, shuts out a backend that writes a new
- * entry graph.
+ * Returns the number of entries that share a node. This comes before waiting for
+ * inserts, so that later ones see the new nodes. The lock, which inserts take as
+ * well, shuts out a backend that writes a new entry graph.
  */
-static void
+static uint32
 RepairEntryGraph(PipeannVacuum *v)
 {
 	const PipeannLayout *l = &v->view.meta.layout;
 	const PipeannCodes *codes = &v->view.codes;
 	uint32		per_page = PIPEANN_PAYLOAD / sizeof(uint32);
 	EntryRepair e = {.v = v};
+	uint32		shared;
 
 	LockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
 	PipeannRefreshView(&v->view);
@@ -560,8 +561,15 @@ RepairEntryGraph(PipeannVacuum *v)
 		PipeannMetaEnd(&update);
 		UnlockReleaseBuffer(buffer);
 	}
+	v->kept = codes->entry_count > 0 ? e.ids[0] : PIPEANN_INVALID_ID;
+	PipeannVacuumInitSet(v, &e.taken);
+	for (uint32 i = 0; i < codes->entry_count; i++)
+		if (e.ids[i] < v->ids)
+			PipeannBitsAdd(&e.taken, e.ids[i]);
+	shared = codes->entry_count - e.taken.count;
 	PipeannRefreshView(&v->view);
 	UnlockPage(v->view.index, PIPEANN_METAPAGE, ShareLock);
+	return shared;
 }
 
 /* Finding parts of vectors and rows to which nothing leads any more. */
@@ -786,19 +794,6 @@ SizeSets(PipeannVacuum *v, uint32 old_ids)
 	}
 }
 
-/* Set v->entry to the nodes of the entry graph; returns how many entries share one. */
-static uint32
-FindEntryNodes(PipeannVacuum *v)
-{
-	uint32		n = v->view.codes.entry_count;
-
-	PipeannVacuumInitSet(v, &v->entry);
-	for (uint32 i = 0; i < n; i++)
-		if (v->view.codes.entry_ids[i] < v->ids)
-			PipeannBitsAdd(&v->entry, v->view.codes.entry_ids[i]);
-	return n - v->entry.count;
-}
-
 /*
  * Note in the metapage that all is done. An interrupted VACUUM may have left a wrong
  * number of nodes; the present count is right if nothing was inserted meanwhile.
@@ -847,7 +842,7 @@ Vacuum(PipeannVacuum *v)
 		uint32		old_ids = v->ids;
 
 		v->view.all_entries = true;
-		RepairEntryGraph(v);
+		shared = RepairEntryGraph(v);
 		PIPEANN_PAUSE("vacuum-cleaned");
 		/* wait for inserts that began before all dead nodes were dead */
 		NoteWork(v);
@@ -855,7 +850,6 @@ Vacuum(PipeannVacuum *v)
 		PipeannRefreshView(&v->view);
 		v->ids = Max(old_ids, PipeannViewIds(&v->view));
 		SizeSets(v, old_ids);
-		shared = FindEntryNodes(v);
 		FindLostParts(v);
 		PipeannVacuumRepairGraph(v);
 		/* free the slots of dead nodes and of garbage */
