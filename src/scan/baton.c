@@ -175,7 +175,7 @@ EndStep(Step *step)
 	if (step->search != NULL)
 	{
 		PipeannStatsAdd(PipeannCacheStats(), step->view.index, &step->counters);
-			if (pipeann_hot_pages && step->source->wanted != PIPEANN_INVALID_ID)
+		if (pipeann_hot_pages && step->source->wanted != PIPEANN_INVALID_ID)
 			PipeannSourceBringIn(step->source, step->source->wanted);
 		PipeannSourceClose(step->source);
 	}

@@ -491,12 +491,11 @@ TakeLeftOut(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool a
 	const PipeannLayout *l = &left_out->view->meta.layout;
 	int			vector = PipeannVectorPosition(index);
 	MemoryContext old = MemoryContextSwitchTo(left_out->scratch);
-	bool		found = isnull[vector] == left_out->nulls;
+	bool		found = isnull[vector] == left_out->nulls &&
+		(isnull[vector] ||
+		 !PipeannIsIndexable(l->metric, PipeannNorm(PipeannDatumElements(l->type, values[vector], l->dim), l->dim)));
 
 	left_out->met_nulls |= isnull[vector];
-	if (found && !isnull[vector])
-		found = !PipeannIsIndexable(l->metric,
-									PipeannNorm(PipeannDatumElements(l->type, values[vector], l->dim), l->dim));
 	MemoryContextReset(left_out->scratch);
 	MemoryContextSwitchTo(left_out->memory);
 	if (found)
@@ -507,31 +506,34 @@ TakeLeftOut(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool a
 	MemoryContextSwitchTo(old);
 }
 
-/* Blocks of the table that are read together. */
-#define LEFT_OUT_BLOCKS 32
-
 /*
- * Read more blocks as a build would. Policies may hide rows from the current user, and the
- * index's expressions are evaluated as they were when the row was indexed: as the table's
- * owner, not with the current user's rights.
+ * Read more of the table as a build would: a few blocks, and later as many as fit in work_mem, as
+ * each time takes other buffers. Policies may hide rows from the current user, and expressions are
+ * evaluated as they were when the row was indexed: as the table's owner, not with the user's rights.
  */
 static void
-ReadLeftOut(PipeannLeftOut *left_out, BlockNumber blocks)
+ReadLeftOut(PipeannLeftOut *left_out)
 {
 	Relation	table = left_out->scan->heapRelation;
+	TableScanDesc scan = table_beginscan_strat(table, left_out->scan->xs_snapshot, 0, NULL, true, false);
+	BlockNumber blocks = RelationGetNumberOfBlocks(table) - left_out->block;
 	Oid			user;
 	int			rights;
 
 	left_out->rows = NIL;
 	left_out->next = 0;
 	MemoryContextResetOnly(left_out->memory);
+	/* limited here, as PostgreSQL wants to be given scans of whole tables only */
+	if (PipeannIsHeap(table))
+	{
+		blocks = Min(blocks, Max(32, Min(left_out->block, work_mem / (BLCKSZ / 1024))));
+		heap_setscanlimits(scan, left_out->block, blocks);
+	}
 	GetUserIdAndSecContext(&user, &rights);
 	SetUserIdAndSecContext(table->rd_rel->relowner, rights | SECURITY_RESTRICTED_OPERATION);
 	left_out->looked_at += (int64)
-		table_index_build_range_scan(table, left_out->view->index, left_out->info, false, false, false,
-									 left_out->block, blocks, TakeLeftOut, left_out,
-									 table_beginscan_strat(table, left_out->scan->xs_snapshot, 0,
-														   NULL, true, false));
+		table_index_build_scan(table, left_out->view->index, left_out->info, true, false,
+							   TakeLeftOut, left_out, scan);
 	SetUserIdAndSecContext(user, rights);
 	left_out->block += blocks;
 }
@@ -548,13 +550,11 @@ LeftOutNext(PipeannLeftOut *left_out, int64 most)
 
 	while (left_out->next == list_length(left_out->rows))
 	{
-		BlockNumber blocks = RelationGetNumberOfBlocks(left_out->scan->heapRelation);
-
 		CHECK_FOR_INTERRUPTS();
 		if (left_out->looked_at >= most)
 			return false;
-		if (left_out->block < blocks)
-			ReadLeftOut(left_out, Min(blocks - left_out->block, LEFT_OUT_BLOCKS));
+		if (left_out->block < RelationGetNumberOfBlocks(left_out->scan->heapRelation))
+			ReadLeftOut(left_out);
 		else if (left_out->nulls || !left_out->wants_nulls || !left_out->met_nulls)
 			return false;
 		else

@@ -161,6 +161,17 @@ CREATE INDEX owned_v ON owned USING pipeann (v vector_l2_ops) WHERE for_owner(v)
 SET ROLE left_out_reader;
 SELECT * FROM counts('SELECT id, v FROM owned WHERE id > 0 ORDER BY v <-> ''[1,1,1]'' LIMIT 60');
 RESET ROLE;
-DROP TABLE lo, every, owned;
+-- the table is read in few parts, as each takes other buffers
+CREATE TABLE wide (id int, v vector(3), filler text);
+ALTER TABLE wide ALTER filler SET STORAGE plain;
+INSERT INTO wide SELECT i, CASE WHEN i <> 601 THEN ARRAY[i, 1, 1]::vector END, repeat('x', 7000) FROM generate_series(1, 700) i;
+CREATE INDEX wide_v ON wide USING pipeann (v vector_l2_ops) WHERE id % 100 = 1;
+ANALYZE wide;
+BEGIN;
+SELECT seq_scan AS before FROM pg_stat_xact_user_tables WHERE relname = 'wide' \gset
+SELECT * FROM counts('SELECT id, v FROM wide WHERE id % 100 = 1 ORDER BY v <-> ''[1,1,1]'' LIMIT 60');
+SELECT seq_scan - :before BETWEEN 1 AND 10 AS few FROM pg_stat_xact_user_tables WHERE relname = 'wide';
+COMMIT;
+DROP TABLE lo, every, owned, wide;
 DROP ROLE left_out_owner, left_out_reader;
 DROP FUNCTION counts, for_owner;
