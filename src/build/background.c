@@ -472,19 +472,6 @@ Rebuild(Work *work)
 /* ---------- the whole ---------- */
 
 /*
- * Only one worker runs in a database: it holds a session-level advisory lock
- * of a class that users cannot take.
- */
-static bool
-LockDatabase(void)
-{
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, AccessMethodRelationId, 0, 3);
-	return LockAcquire(&tag, ExclusiveLock, true, true) != LOCKACQUIRE_NOT_AVAIL;
-}
-
-/*
  * Whether REINDEX would wait for a transaction that is older than a minute, or
  * keep out VACUUM while it waits.
  */
@@ -524,6 +511,7 @@ void
 PipeannReindexWorker(Datum database)
 {
 	List	   *broken = NIL;
+	LOCKTAG		tag;
 
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
@@ -537,7 +525,9 @@ PipeannReindexWorker(Datum database)
 	MemoryContextSwitchTo(PortalContext);
 	former_hook = object_access_hook;
 	object_access_hook = MarkOrLock;
-	if (!LockDatabase())
+	/* only one runs in a database: it holds a session-level lock that users cannot take */
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, AccessMethodRelationId, 0, 3);
+	if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 		return;
 	(void) Try(DropLeftOver, NULL);
 	for (int looks = 0; looks < MOST_LOOKS;)

@@ -859,15 +859,6 @@ MakeGeneration(Retraining *r)
 	PipeannMetaEnd(&update);
 }
 
-/* Whether no other session can insert while this transaction goes on. */
-static bool
-IsOurOwn(Relation heap, Relation index)
-{
-	return !IsUnderPostmaster ||
-		index->rd_rel->relpersistence == RELPERSISTENCE_TEMP ||
-		CheckRelationLockedByMe(heap, ShareLock, true);
-}
-
 /*
  * Make codes if they are wanted, in a memory context of its own; unless other sessions would
  * have to wait too long, another backend is doing so, or VACUUM or pipeann_check() is running.
@@ -880,9 +871,11 @@ PipeannRetrain(Relation heap, Relation index, const PipeannMeta *meta)
 	bool		cancellable;
 	Retraining	r;
 
+	/* inserts of other sessions wait, if these can insert at all */
 	if (!WantsCodes(meta) ||
 		((meta->flags & PIPEANN_META_HAS_CODES) && meta->nodes > MOST_IN_PLACE &&
-		 !IsOurOwn(heap, index)) ||
+		 IsUnderPostmaster && index->rd_rel->relpersistence != RELPERSISTENCE_TEMP &&
+		 !CheckRelationLockedByMe(heap, ShareLock, true)) ||
 		!ConditionalLockPage(index, PIPEANN_MAINTENANCE_LOCK, ExclusiveLock))
 		return;
 	cancellable = PipeannKeepInsertsOut(index);

@@ -68,64 +68,21 @@ ReachFrom(Pack *p, uint32 node)
 	}
 }
 
-/*
- * Move the m smallest of keys[n] to the front, in no particular order.
- *
- * Hoare's quickselect, with a median of three as pivot; keys are distinct.
- */
-static void
-KeySelect(PipeannKey *keys, int n, int m)
-{
-	int			left = 0;
-	int			right = n - 1;
-
-	if (m >= n)
-		return;
-	while (left < right)
-	{
-		PipeannKey	a = keys[left];
-		PipeannKey	b = keys[left + (right - left) / 2];
-		PipeannKey	c = keys[right];
-		PipeannKey	pivot = Max(Min(a, b), Min(Max(a, b), c));
-		int			i = left;
-		int			j = right;
-
-		while (i <= j)
-		{
-			while (keys[i] < pivot)
-				i++;
-			while (keys[j] > pivot)
-				j--;
-			if (i <= j)
-			{
-				PipeannKey	swap = keys[i];
-
-				keys[i++] = keys[j];
-				keys[j--] = swap;
-			}
-		}
-		if (m <= j)
-			right = j;
-		else if (m >= i)
-			left = i;
-		else
-			return;
-	}
-}
-
 /* Place the seed and free nodes near it, as far as the page has room. */
 static void
 PlaceAround(Pack *p, uint32 seed)
 {
 	int			room;
-	int			nsorted;
+	int			most;
+	int			nsorted = 0;
 	int			taken;
 	const uint32 *neighbors = PipeannNeighbors(p->graph, seed);
 	int			degree = p->graph->degree[seed];
 
 	Place(p, seed);
 	room = (p->fill - (int) (p->nplaced % p->fill)) % p->fill;
-	/* fill keys[nids] with the free nodes within two edges of the seed */
+	most = room + LATER_PER_PAGE;
+	/* the free nodes within two edges of the seed */
 	p->nids = 0;
 	for (int i = 0; i < degree; i++)
 		__builtin_prefetch(PipeannNeighbors(p->graph, neighbors[i]));
@@ -133,14 +90,20 @@ PlaceAround(Pack *p, uint32 seed)
 	for (int i = 0; i < degree; i++)
 		ReachFrom(p, neighbors[i]);
 	PipeannMeasureMany(&p->measure, seed, p->ids, p->nids, p->dist);
+	/* the nearest, in order */
 	for (int i = 0; i < p->nids; i++)
 	{
-		p->keys[i] = PipeannKeyMake(p->dist[i], p->ids[i]);
+		PipeannKey	key = PipeannKeyMake(p->dist[i], p->ids[i]);
+		int			at = Min(nsorted, most - 1);
+
 		p->seen[p->ids[i] / 8] = 0;
+		if (nsorted == most && key > p->keys[at])
+			continue;
+		nsorted = at + 1;
+		for (; at > 0 && p->keys[at - 1] > key; at--)
+			p->keys[at] = p->keys[at - 1];
+		p->keys[at] = key;
 	}
-	nsorted = Min(p->nids, room + LATER_PER_PAGE);
-	KeySelect(p->keys, p->nids, nsorted);
-	PipeannKeySort(p->keys, nsorted);
 	taken = Min(room, nsorted);
 	for (int i = 0; i < taken; i++)
 		Place(p, PipeannKeyId(p->keys[i]));
