@@ -45,4 +45,11 @@ PipeannIsMetric(int number)
 	return number >= PIPEANN_L2 && number <= PIPEANN_NUM_METRICS;
 }
 
+/* Jaccard distance, from how many ones only one of two vectors has, and how many both have. */
+static inline float
+PipeannJaccard(float different, float common)
+{
+	return common > 0 ? different / (different + common) : 1;
+}
+
 #endif							/* PIPEANN_METRIC_H */

@@ -114,9 +114,11 @@ PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull, const ItemPointerD
 {
 	BlockNumber block = ItemPointerGetBlockNumber(tid);
 	MemoryContext old = MemoryContextSwitchTo(s->row_context);
-	const float *x = PipeannRowElements(s->type, values[s->columns.vector],
-										s->dim);
-	SpoolRow row = {.norm = PipeannNorm(x, s->dim),.tid = *tid};
+	Datum		value = values[s->columns.vector];
+	/* no float is ever made of bits */
+	bool		as_is = s->whole == PIPEANN_BITS;
+	const float *x = as_is ? NULL : PipeannRowElements(s->type, value, s->dim);
+	SpoolRow row = {.norm = as_is ? 0 : PipeannNorm(x, s->dim),.tid = *tid};
 	bool		indexable = PipeannIsIndexable(s->metric, row.norm);
 	const PipeannRow *with_values = NULL;
 	Size		bytes;
@@ -140,7 +142,10 @@ PipeannSpoolAdd(PipeannSpool *s, Datum *values, bool *isnull, const ItemPointerD
 		row.form = FormOf(s, x, row.norm);
 		bytes = PipeannVectorBytes(row.form, s->dim);
 		s->stats.max_norm = Max(s->stats.max_norm, row.norm);
-		PipeannVectorFromFloat(x, row.form, s->dim, s->scratch);
+		if (as_is)
+			memcpy(s->scratch, PipeannDatumValue(s->type, value, s->dim)->elements, bytes);
+		else
+			PipeannVectorFromFloat(x, row.form, s->dim, s->scratch);
 		if (s->columns.values != NULL)
 		{
 			with_values = PipeannFormRow(&s->columns, values, isnull, tid);
@@ -256,15 +261,23 @@ LoadLong(PipeannRows *rows, uint32 i, const void *form)
 	memcpy(rows->longer.forms + rows->longer.at[i], form, bytes);
 }
 
+/* Store a row's vector, which is in s->scratch; x is room for its floats. */
 static void
-LoadVector(const PipeannSpool *s, PipeannRows *rows, uint32 i, double norm, const float *x)
+LoadVector(const PipeannSpool *s, PipeannRows *rows, uint32 i, const SpoolRow *row, float *x)
 {
 	const PipeannVectors *v = &rows->vectors;
 	char	   *at = (char *) PipeannVectorAt(v, i);
+	double		norm = row->norm;
 
-	if (rows->longer.forms != NULL)
-		LoadLong(rows, i, PipeannSparseBehind(x));
-	PipeannVectorFromFloat(x, v->storage, v->dim, at);
+	if (row->form == v->storage && rows->roundings == NULL)
+		memcpy(at, s->scratch, v->stride);
+	else
+	{
+		PipeannVectorUnpack(s->scratch, row->form, s->dim, x);
+		if (rows->longer.forms != NULL)
+			LoadLong(rows, i, PipeannSparseBehind(x));
+		PipeannVectorFromFloat(x, v->storage, v->dim, at);
+	}
 	rows->hash[i] = hash_bytes((const unsigned char *) at, (int) v->stride);
 	if (v->aux != NULL)
 		((float *) v->aux)[i] = PipeannAux(v->metric, norm, v->max_norm);
@@ -305,8 +318,7 @@ LoadRows(PipeannSpool *s, PipeannRows *rows)
 			number = s->starts[block];
 			at = s->bytes != NULL ? s->bytes[block] : 0;
 		}
-		PipeannVectorUnpack(s->scratch, row.form, s->dim, x);
-		LoadVector(s, rows, number, row.norm, x);
+		LoadVector(s, rows, number, &row, x);
 		rows->tids[number] = row.tid;
 		if (rows->values != NULL)
 		{
@@ -550,19 +562,6 @@ FirstChoice(const PipeannSpool *s)
 		s->rounding : s->whole;
 }
 
-/* Whether a storage chosen before all rows were loaded turns out not to suit them. */
-static bool
-IsUnfit(const PipeannSpool *s, const PipeannRows *rows, int twins)
-{
-	PipeannStorage storage = rows->vectors.storage;
-
-	if (s->wanted != PIPEANN_STORAGE_AUTO || storage == s->whole)
-		return false;
-	return rows->distinct < MIN_JUDGED ||
-		(PipeannIsRounding(storage) &&
-		 (twins > MOST_TWINS || IsFarFromZero(&rows->vectors)));
-}
-
 /*
  * Choose a storage, load the spool's rows in it, and find equal vectors; free the spool. All
  * members call.
@@ -570,8 +569,15 @@ IsUnfit(const PipeannSpool *s, const PipeannRows *rows, int twins)
 void
 PipeannRowsLoad(PipeannTeam *team, PipeannSpool *s, PipeannRows *rows)
 {
-	Load(team, s, FirstChoice(s), rows);
-	if (IsUnfit(s, rows, FindEqual(team, rows)))
+	PipeannStorage storage = FirstChoice(s);
+	int			twins;
+
+	Load(team, s, storage, rows);
+	twins = FindEqual(team, rows);
+	/* an automatic choice may turn out not to suit them */
+	if (s->wanted == PIPEANN_STORAGE_AUTO && storage != s->whole &&
+		(rows->distinct < MIN_JUDGED ||
+		 (PipeannIsRounding(storage) && (twins > MOST_TWINS || IsFarFromZero(&rows->vectors)))))
 	{
 		PipeannTeamMeet(team);
 		PipeannTeamFree(team, rows->values);

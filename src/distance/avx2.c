@@ -166,8 +166,28 @@ StoreHalf(uint16 *out, __m256 v)
 /* Half of the rows of a tile: their sums take 12 of the 16 registers. */
 #define HALF_TILE (PIPEANN_TILE_ROWS / 2)
 
+/* The term of eight columns. Bits are counted by half bytes, in bytes, and these summed. */
+AVX2_INLINE __m256i
+TileTermOf(__m256i pair, __m256i columns, TileTerm term)
+{
+	const __m256i counts = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,
+											0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
+	const __m256i low = _mm256_set1_epi8(15);
+	__m256i		bits;
+	__m256i		ones;
+
+	if (term == TILE_PRODUCTS)
+		return _mm256_madd_epi16(pair, columns);
+	bits = term == TILE_COMMON ? _mm256_and_si256(pair, columns) :
+		_mm256_xor_si256(pair, columns);
+	ones = _mm256_add_epi8(_mm256_shuffle_epi8(counts, _mm256_and_si256(bits, low)),
+						   _mm256_shuffle_epi8(counts, _mm256_and_si256(_mm256_srli_epi16(bits, 4), low)));
+	return _mm256_madd_epi16(_mm256_maddubs_epi16(ones, _mm256_set1_epi8(1)),
+							 _mm256_set1_epi16(1));
+}
+
 AVX2_INLINE void
-DotHalfTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
+HalfTile(const int16 *const *rows, const int16 *panel, int dim, TileTerm term, int32 *out)
 {
 	__m256i		sum[HALF_TILE][2];
 
@@ -186,10 +206,8 @@ DotHalfTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
 		{
 			__m256i		pair = _mm256_set1_epi32(LoadPair(rows[r] + d));
 
-			sum[r][0] = _mm256_add_epi32(sum[r][0],
-										 _mm256_madd_epi16(pair, c0));
-			sum[r][1] = _mm256_add_epi32(sum[r][1],
-										 _mm256_madd_epi16(pair, c1));
+			sum[r][0] = _mm256_add_epi32(sum[r][0], TileTermOf(pair, c0, term));
+			sum[r][1] = _mm256_add_epi32(sum[r][1], TileTermOf(pair, c1, term));
 
 			/* row by row: in gcc's order there are too few registers */
 			__asm__ volatile ("":"+x" (sum[r][0]), "+x" (sum[r][1]));
@@ -205,12 +223,11 @@ DotHalfTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
 	}
 }
 
-AVX2 static void
-DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
+AVX2_INLINE void
+Tile(const int16 *const *rows, const int16 *panel, int dim, TileTerm term, int32 *out)
 {
-	DotHalfTile(rows, panel, dim, out);
-	DotHalfTile(rows + HALF_TILE, panel, dim,
-				out + HALF_TILE * PIPEANN_TILE_COLUMNS);
+	HalfTile(rows, panel, dim, term, out);
+	HalfTile(rows + HALF_TILE, panel, dim, term, out + HALF_TILE * PIPEANN_TILE_COLUMNS);
 }
 
 #define SET PipeannKernelsAvx2

@@ -144,8 +144,8 @@ StoreHalf(uint16 *out, __m512 v)
 }
 
 /* A register holds a pair of dimensions of all columns. */
-KERNEL static void
-DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
+INLINE void
+Tile(const int16 *const *rows, const int16 *panel, int dim, TileTerm term, int32 *out)
 {
 	__m512i		sum[PIPEANN_TILE_ROWS];
 
@@ -162,7 +162,14 @@ DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
 		{
 			__m512i		pair = _mm512_set1_epi32(LoadPair(rows[r] + d));
 
-			sum[r] = _mm512_dpwssd_epi32(sum[r], pair, columns);
+			if (term == TILE_PRODUCTS)
+			{
+				sum[r] = _mm512_dpwssd_epi32(sum[r], pair, columns);
+				continue;
+			}
+			pair = term == TILE_COMMON ? _mm512_and_si512(pair, columns) :
+				_mm512_xor_si512(pair, columns);
+			sum[r] = _mm512_add_epi32(sum[r], _mm512_popcnt_epi32(pair));
 		}
 	}
 	UNROLL(12)

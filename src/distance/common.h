@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "base/metric.h"
 #include "distance/distance.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -33,6 +34,14 @@ typedef enum Term
 	PRODUCTS,
 	DIFFERENCES					/* absolute differences */
 } Term;
+
+/* What a tile has sums of: products of numbers, or ones of bits that differ or that are common. */
+typedef enum TileTerm
+{
+	TILE_PRODUCTS,
+	TILE_DIFFERENT,
+	TILE_COMMON
+} TileTerm;
 
 /* Strings of bits that a kernel compares with one at once. */
 #define BITS_AT_ONCE 4

@@ -110,14 +110,16 @@ typedef struct PipeannKernels
 									 const PipeannNearest *out);
 
 	/*
-	 * A tile: out[r * 16 + c] = sum over d < dim of rows[r][d] times element
-	 * d of column c, for the 12 rows and the 16 columns of the panel. Exact,
-	 * if the sum fits an int32 (sums on the way need not). Rows need not be
-	 * aligned; panels are read fastest if they start on a cache line. rows
-	 * may have the same pointer several times.
+	 * A tile: out[r * 16 + c] = sum over d < dim of rows[r][d] times element d of column c, for
+	 * the 12 rows, which need not be aligned nor differ, and the 16 columns of the panel, which
+	 * is read fastest from the start of a cache line. Exact, if the sum fits an int32.
 	 */
 	void		(*dot_tile) (const int16 *const *rows, const int16 *panel,
 							 int dim, int32 *out);
+
+	/* The same of bits, 16 in a number: how many differ, or how many ones are common. */
+	void		(*bit_tile) (const int16 *const *rows, const int16 *panel,
+							 int dim, bool common, int32 *out);
 
 	/*
 	 * From a tile's inner products to distances, in place: half of the squared
@@ -243,7 +245,6 @@ extern void PipeannVectorFromFloat(const float *src, PipeannStorage storage,
 								   int dim, void *dst);
 
 /* Whether the storage represents every element of src[dim] exactly. */
-extern bool PipeannVectorFits(const float *src, PipeannStorage storage,
-							  int dim);
+extern bool PipeannVectorFits(const float *src, PipeannStorage storage, int dim);
 
 #endif							/* PIPEANN_KERNEL_H */

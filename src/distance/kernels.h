@@ -497,6 +497,21 @@ SQ_KERNELS(12)
 SQ_KERNELS(13)
 SQ_KERNELS(14)
 
+KERNEL static void
+DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
+{
+	Tile(rows, panel, dim, TILE_PRODUCTS, out);
+}
+
+KERNEL static void
+BitTile(const int16 *const *rows, const int16 *panel, int dim, bool common, int32 *out)
+{
+	if (common)
+		Tile(rows, panel, dim, TILE_COMMON, out);
+	else
+		Tile(rows, panel, dim, TILE_DIFFERENT, out);
+}
+
 /* Codes between a prefetch and its use. */
 #define BITS_AHEAD 16
 
@@ -541,13 +556,6 @@ BitSums(const void *a, const uint8 *const *b, int n, int bytes, Term term,
 }
 #endif
 
-/* Jaccard distance, from how many ones only one of two vectors has, and how many both have. */
-ALWAYS_INLINE float
-Jaccard(float different, float common)
-{
-	return common > 0 ? different / (different + common) : 1;
-}
-
 /* The distances of n strings from a; n and jaccard are constants where this is inlined. */
 KERNEL static inline __attribute__((always_inline)) void
 BitDistances(const void *a, const uint8 *const *b, int n, int bytes, bool jaccard,
@@ -560,7 +568,7 @@ BitDistances(const void *a, const uint8 *const *b, int n, int bytes, bool jaccar
 		return;
 	BitSums(a, b, n, bytes, PRODUCTS, common);
 	for (int k = 0; k < n; k++)
-		out[k] = Jaccard(out[k], common[k]);
+		out[k] = PipeannJaccard(out[k], common[k]);
 }
 
 #define BIT_PAIR_KERNEL(name, jaccard) \
@@ -789,6 +797,7 @@ const PipeannKernels SET = {
 	.centroid_l1 = CentroidL1,
 	.centroid_nearest = CentroidNearest,
 	.dot_tile = DotTile,
+	.bit_tile = BitTile,
 	.tile_near = TileNear,
 	.equal16 = Equal16,
 	.most16 = Most16,

@@ -299,12 +299,44 @@ DotHalfTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
 			vst1q_s32(out + r * PIPEANN_TILE_COLUMNS + 4 * i, sum[r][i]);
 }
 
-static void
-DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
+/* A pair of dimensions of all columns is in four registers. */
+INLINE void
+BitHalfTile(const int16 *const *rows, const int16 *panel, int dim, bool common, int32 *out)
 {
-	DotHalfTile(rows, panel, dim, out);
-	DotHalfTile(rows + HALF_TILE, panel, dim,
-				out + HALF_TILE * PIPEANN_TILE_COLUMNS);
+	uint32x4_t	sum[HALF_TILE][4];
+
+	UNROLL(6)
+	for (int r = 0; r < HALF_TILE; r++)
+		sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = vdupq_n_u32(0);
+	for (int d = 0; d < dim; d += PIPEANN_TILE_DIM)
+		UNROLL(6)
+		for (int r = 0; r < HALF_TILE; r++)
+			UNROLL(4)
+			for (int i = 0; i < 4; i++)
+			{
+				uint8x16_t	pair = vreinterpretq_u8_s32(vdupq_n_s32(LoadPair(rows[r] + d)));
+				uint8x16_t	columns =
+					vreinterpretq_u8_s16(vld1q_s16(panel + PIPEANN_PANEL_SIZE(d) + 8 * i));
+
+				pair = common ? vandq_u8(pair, columns) : veorq_u8(pair, columns);
+				sum[r][i] = vpadalq_u16(sum[r][i], vpaddlq_u8(vcntq_u8(pair)));
+			}
+	UNROLL(6)
+	for (int r = 0; r < HALF_TILE; r++)
+		UNROLL(4)
+		for (int i = 0; i < 4; i++)
+			vst1q_u32((uint32 *) out + r * PIPEANN_TILE_COLUMNS + 4 * i, sum[r][i]);
+}
+
+INLINE void
+Tile(const int16 *const *rows, const int16 *panel, int dim, TileTerm term, int32 *out)
+{
+	for (int r = 0; r < PIPEANN_TILE_ROWS; r += HALF_TILE)
+		if (term == TILE_PRODUCTS)
+			DotHalfTile(rows + r, panel, dim, out + r * PIPEANN_TILE_COLUMNS);
+		else
+			BitHalfTile(rows + r, panel, dim, term == TILE_COMMON,
+						out + r * PIPEANN_TILE_COLUMNS);
 }
 
 static uint64

@@ -143,8 +143,8 @@ CentroidNearest(const float *x, Size stride, int n, const float *centroids,
 }
 
 /* Sums wrap around, as vector instructions let them: hence unsigned. */
-static void
-DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
+ALWAYS_INLINE void
+Tile(const int16 *const *rows, const int16 *panel, int dim, TileTerm term, int32 *out)
 {
 	for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
 	{
@@ -157,8 +157,15 @@ DotTile(const int16 *const *rows, const int16 *panel, int dim, int32 *out)
 			int32		b = rows[r][d + 1];
 
 			for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
-				sum[c] += (uint32) (a * columns[2 * c] +
-									b * columns[2 * c + 1]);
+			{
+				int32		x = columns[2 * c];
+				int32		y = columns[2 * c + 1];
+				uint32		both = term == TILE_COMMON ? (uint16) (a & x) << 16 | (uint16) (b & y) :
+					(uint16) (a ^ x) << 16 | (uint16) (b ^ y);
+
+				sum[c] += term == TILE_PRODUCTS ? (uint32) (a * x + b * y) :
+					(uint32) __builtin_popcount(both);
+			}
 		}
 		for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
 			out[r * PIPEANN_TILE_COLUMNS + c] = (int32) sum[c];

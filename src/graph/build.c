@@ -31,39 +31,6 @@ CandidatePlaces(const PipeannGraphParams *params)
 		PIPEANN_RESERVOIR_GROUP;
 }
 
-/* Offer a to the reservoir of b. */
-static void
-OfferTo(const PipeannFixed *f, PipeannReservoirs *r, uint32 b, uint32 a,
-		uint16 distance)
-{
-	PipeannOffer offer = {.id = a,.distance = distance};
-
-	offer.hash = PipeannFarHash(PipeannSketchHash(f->sketch + (Size) b *
-												  PIPEANN_SKETCH,
-												  f->sketch + (Size) a *
-												  PIPEANN_SKETCH),
-								distance);
-	PipeannReservoirOffer(r, b, &offer, 1);
-}
-
-/* Offer two nodes to each other's reservoirs, if these are of nodes first .. end - 1. */
-static void
-OfferPair(const PipeannFixed *f, PipeannReservoirs *r, uint32 a, uint32 b,
-		  uint32 first, uint32 end)
-{
-	bool		takes_a = a >= first && a < end;
-	bool		takes_b = b >= first && b < end;
-	uint16		distance;
-
-	if (!takes_a && !takes_b)
-		return;
-	distance = PipeannReservoirDistance(PipeannFixedPair(f, a, b));
-	if (takes_a)
-		OfferTo(f, r, a, b, distance);
-	if (takes_b)
-		OfferTo(f, r, b, a, distance);
-}
-
 /*
  * Add far candidates to the reservoirs of the nodes first .. end - 1. All
  * members call. They are random nodes, which are far away: along edges to them
@@ -79,14 +46,25 @@ FindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
 	{
 		uint64		random = seed ^ ((uint64) a << 32);
 
-			for (int k = 0; k < FAR; k++)
-			{
-				uint32		b = PipeannRandomBelow(&random, f->n);
+		for (int k = 0; k < FAR; k++)
+		{
+			uint32		pair[2] = {(uint32) a, PipeannRandomBelow(&random, f->n)};
 
-				if (b != a)
-					OfferPair(f, r, a, b, first, end);
+			for (int i = 0; i < 2; i++)
+			{
+				uint32		to = pair[i];
+				PipeannOffer offer = {.id = pair[1 - i]};
+
+				if (to == offer.id || to < first || to >= end)
+					continue;
+				offer.distance = PipeannReservoirDistance(PipeannFixedPair(f, to, offer.id));
+				offer.hash = PipeannFarHash(PipeannSketchHash(f->sketch + (Size) to * PIPEANN_SKETCH,
+															  f->sketch + (Size) offer.id * PIPEANN_SKETCH),
+											offer.distance);
+				PipeannReservoirOffer(r, to, &offer, 1);
 			}
 		}
+	}
 }
 
 /* ---------- RobustPrune ---------- */
@@ -95,16 +73,34 @@ FindFarCandidates(PipeannTeam *team, const PipeannFixed *f,
 #define KEPT (-1)
 #define OUT (-2)
 
-/* Candidates of a node, sorted by distance. */
+/* Candidates of a node, and work space. */
 typedef struct Pruned
 {
-	const uint32 *cand;			/* [n] */
-	const float *dist;			/* [n] */
+	uint32	   *cand;			/* [n] */
+	float	   *dist;			/* [n] */
 	int			n;
-	int		   *next;			/* [n] work space: states */
+	PipeannKey *keys;			/* [n] */
+	int		   *next;			/* [n] states */
 	int		   *kept;			/* [max_degree] positions, as they were kept */
 	int			nkept;
 } Pruned;
+
+static Pruned
+PrunedNew(int most, int max_degree)
+{
+	return (Pruned) {
+		.keys = PipeannArray(PipeannKey, most),.next = PipeannArray(int, most),
+		.kept = PipeannArray(int, max_degree)
+	};
+}
+
+static void
+PrunedFree(Pruned *p)
+{
+	pfree(p->keys);
+	pfree(p->next);
+	pfree(p->kept);
+}
 
 /*
  * RobustPrune, into which callers inline their distance.
@@ -158,17 +154,17 @@ PruneSorted(Pruned *p, const PipeannPruneParams *params,
 	p->nkept = nkept;
 }
 
-/* Sort candidates, the nearest first; keys[n] is work space. */
+/* Sort candidates, the nearest first. */
 static void
-SortCandidates(uint32 *cand, float *dist, int n, PipeannKey *keys)
+SortCandidates(Pruned *p)
 {
-	for (int i = 0; i < n; i++)
-		keys[i] = PipeannKeyMake(Max(dist[i], 0.0f), cand[i]);
-	PipeannKeySort(keys, n);
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < p->n; i++)
+		p->keys[i] = PipeannKeyMake(Max(p->dist[i], 0.0f), p->cand[i]);
+	PipeannKeySort(p->keys, p->n);
+	for (int i = 0; i < p->n; i++)
 	{
-		cand[i] = PipeannKeyId(keys[i]);
-		dist[i] = PipeannKeyDistance(keys[i]);
+		p->cand[i] = PipeannKeyId(p->keys[i]);
+		p->dist[i] = PipeannKeyDistance(p->keys[i]);
 	}
 }
 
@@ -178,21 +174,19 @@ PipeannRobustPrune(uint32 *cand, float *dist, int ncand,
 				   const PipeannPruneParams *params,
 				   PipeannPruneDistance distance, void *arg, uint32 *out)
 {
-	Pruned		p = {.cand = cand,.dist = dist,.n = ncand};
-	PipeannKey *keys;
+	Pruned		p;
 
 	if (ncand <= 0 || params->max_degree <= 0)
 		return 0;
-	keys = PipeannArray(PipeannKey, ncand);
-	SortCandidates(cand, dist, ncand, keys);
-	p.next = PipeannArray(int, ncand);
-	p.kept = PipeannArray(int, params->max_degree);
+	p = PrunedNew(ncand, params->max_degree);
+	p.cand = cand;
+	p.dist = dist;
+	p.n = ncand;
+	SortCandidates(&p);
 	PruneSorted(&p, params, distance, arg);
 	for (int i = 0; i < p.nkept; i++)
 		out[i] = cand[p.kept[i]];
-	pfree(keys);
-	pfree(p.kept);
-	pfree(p.next);
+	PrunedFree(&p);
 	return p.nkept;
 }
 
@@ -244,35 +238,10 @@ NewGraph(PipeannTeam *team, uint32 n, int max_degree)
 
 /* ---------- from candidates to neighbours ---------- */
 
-/* Work space of one member. */
-typedef struct Space
-{
-	PipeannMeasure measure;
-	PipeannOffer *offers;		/* [places], like those below */
-	PipeannKey *keys;
-	uint32	   *cand;
-	float	   *dist;
-	int		   *next;
-	int		   *kept;
-} Space;
-
 static pg_attribute_always_inline float
 MeasureDistance(uint32 a, uint32 b, void *arg)
 {
 	return PipeannMeasurePair(arg, a, b);
-}
-
-/* Sets cand[] and dist[] to the candidates of a node, the nearest first. */
-static int
-GetCandidates(Space *s, const PipeannReservoirs *r, uint32 node)
-{
-	int			n = PipeannReservoirOffers(r, node, s->offers);
-
-	for (int i = 0; i < n; i++)
-		s->cand[i] = s->offers[i].id;
-	PipeannMeasureMany(&s->measure, node, s->cand, n, s->dist);
-	SortCandidates(s->cand, s->dist, n, s->keys);
-	return n;
 }
 
 /*
@@ -284,46 +253,43 @@ MakeLists(PipeannTeam *team, const PipeannVectors *v,
 		  const PipeannReservoirs *r, uint32 first, uint32 end,
 		  PipeannGraph *g)
 {
-	Space		s = {
-		.offers = PipeannArray(PipeannOffer, r->places),
-		.keys = PipeannArray(PipeannKey, r->places),
-		.cand = PipeannArray(uint32, r->places),
-		.dist = PipeannArray(float, r->places),
-		.next = PipeannArray(int, r->places),
-		.kept = PipeannArray(int, g->max_degree)
+	PipeannOffer *offers = PipeannArray(PipeannOffer, r->places);
+	Pruned		p = PrunedNew(r->places, g->max_degree);
+	PipeannPruneParams params = {
+		.alpha = PIPEANN_ALPHA,.max_degree = g->max_degree
 	};
+	PipeannMeasure measure;
 
-	PipeannMeasureInit(&s.measure, v);
+	PipeannMeasureInit(&measure, v);
+	p.cand = PipeannArray(uint32, r->places);
+	p.dist = PipeannArray(float, r->places);
 	PipeannTeamEach(team, i, end - first, SLICE)
 	{
 		uint32		node = first + i;
-		Pruned		p = {
-			.cand = s.cand,.dist = s.dist,.n = GetCandidates(&s, r, node),
-			.next = s.next,.kept = s.kept
-		};
-		PipeannPruneParams params = {
-			.alpha = PIPEANN_ALPHA,.max_degree = g->max_degree
-		};
 		uint32	   *list = PipeannNeighbors(g, node);
+
+		p.n = PipeannReservoirOffers(r, node, offers);
+		for (int k = 0; k < p.n; k++)
+			p.cand[k] = offers[k].id;
+		PipeannMeasureMany(&measure, node, p.cand, p.n, p.dist);
+		SortCandidates(&p);
 
 		/*
 		 * RobustPrune, and then the nearest that it dropped: there is room on
 		 * disk anyway, and recall rises
 		 */
-		PruneSorted(&p, &params, MeasureDistance, &s.measure);
+		PruneSorted(&p, &params, MeasureDistance, &measure);
 		for (int k = 0; k < p.nkept; k++)
-			list[k] = s.cand[p.kept[k]];
+			list[k] = p.cand[p.kept[k]];
 		for (int k = 0; k < p.n && p.nkept < g->max_degree; k++)
 			if (p.next[k] != KEPT)
-				list[p.nkept++] = s.cand[k];
+				list[p.nkept++] = p.cand[k];
 		g->degree[node] = p.nkept;
 	}
-	pfree(s.offers);
-	pfree(s.keys);
-	pfree(s.cand);
-	pfree(s.dist);
-	pfree(s.next);
-	pfree(s.kept);
+	pfree(offers);
+	pfree(p.cand);
+	pfree(p.dist);
+	PrunedFree(&p);
 }
 
 /*
@@ -610,20 +576,14 @@ SortNeighbors(Reach *r, uint32 node)
 	return degree;
 }
 
-/* Whether few edges, or none from a near node, lead to a node. */
-static bool
-MayBeMissed(const Reach *r, uint32 node)
-{
-	return r->in_degree[node] <= r->few ||
-		r->near_in[node] > Bits(PipeannKeyDistance(r->near[0]));
-}
-
 static bool
 IsMissed(Reach *r, uint32 node)
 {
 	int			n = Min(SortNeighbors(r, node), NEAREST);
 
-	if (n == 0 || !MayBeMissed(r, node))
+	/* whether few edges, or none from a near node, lead to it */
+	if (n == 0 || (r->in_degree[node] > r->few &&
+				   r->near_in[node] <= Bits(PipeannKeyDistance(r->near[0]))))
 		return false;
 	for (int i = 0; i < n; i++)
 	{
@@ -637,37 +597,29 @@ IsMissed(Reach *r, uint32 node)
 }
 
 /*
- * The place in a node's list for one more edge, or -1: the longest edge whose target has
- * more than a few in-edges may be replaced.
+ * Add an edge if there is room, or in place of the longest one whose target has more than a
+ * few in-edges.
  */
-static int
-SparePlace(Reach *r, uint32 node)
-{
-	const uint32 *neighbors = PipeannNeighbors(r->graph, node);
-	int			place = -1;
-
-	if (r->graph->degree[node] < r->graph->max_degree)
-		return r->graph->degree[node];
-	MeasureList(r, node);
-	for (int i = 0; i < r->graph->degree[node]; i++)
-		if (r->in_degree[neighbors[i]] > r->few &&
-			(place < 0 || r->dist[i] > r->dist[place]))
-			place = i;
-	return place;
-}
-
 static bool
 AddEdge(Reach *r, uint32 from, uint32 node)
 {
-	int			place = SparePlace(r, from);
 	uint32	   *neighbors = PipeannNeighbors(r->graph, from);
+	uint16	   *degree = &r->graph->degree[from];
+	int			place = -1;
 
-	if (place < 0)
-		return false;
-	if (place == r->graph->degree[from])
-		r->graph->degree[from]++;
+	if (*degree < r->graph->max_degree)
+		place = (*degree)++;
 	else
+	{
+		MeasureList(r, from);
+		for (int i = 0; i < *degree; i++)
+			if (r->in_degree[neighbors[i]] > r->few &&
+				(place < 0 || r->dist[i] > r->dist[place]))
+				place = i;
+		if (place < 0)
+			return false;
 		r->in_degree[neighbors[place]]--;
+	}
 	neighbors[place] = node;
 	r->in_degree[node]++;
 	return true;

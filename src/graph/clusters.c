@@ -77,20 +77,6 @@ LeadersInit(Leaders *l, const PipeannFixed *f, const uint32 *ids,
 	}
 }
 
-/* The nearest leaders of a row of a tile, the nearest first. */
-typedef struct Nearest
-{
-	int			n;
-	int32		distance[MAX_FANOUT];
-	uint16		leader[MAX_FANOUT];
-} Nearest;
-
-static inline int32
-Limit(const Nearest *nearest, int fanout)
-{
-	return nearest->n < fanout ? INT32_MAX : nearest->distance[fanout - 1];
-}
-
 /* The nearest leaders of up to ROWS vectors; half_norm[] is for ROWS. */
 static void
 AssignTile(const Leaders *l, const PipeannFixed *f, const int16 *const *rows,
@@ -100,12 +86,13 @@ AssignTile(const Leaders *l, const PipeannFixed *f, const int16 *const *rows,
 	int32		tile[ROWS * COLUMNS];
 	int32		limits[ROWS];
 	uint16		near[ROWS];
-	Nearest		nearest[ROWS];
+	int32		distance[ROWS][MAX_FANOUT];
 
 	for (int r = 0; r < ROWS; r++)
 	{
-		nearest[r].n = 0;
 		limits[r] = INT32_MAX;
+		for (int i = 0; i < fanout; i++)
+			distance[r][i] = INT32_MAX;
 	}
 	for (uint32 j = 0; j < l->n; j += COLUMNS)
 	{
@@ -123,24 +110,12 @@ AssignTile(const Leaders *l, const PipeannFixed *f, const int16 *const *rows,
 			{
 				int			c = __builtin_ctz(hits);
 
-				if (d[c] < Limit(&nearest[r], fanout))
-				{
-					int			at = nearest[r].n < fanout ? nearest[r].n++ : fanout - 1;
-
-					for (; at > 0 && nearest[r].distance[at - 1] > d[c]; at--)
-					{
-						nearest[r].distance[at] = nearest[r].distance[at - 1];
-						nearest[r].leader[at] = nearest[r].leader[at - 1];
-					}
-					nearest[r].distance[at] = d[c];
-					nearest[r].leader[at] = j + c;
-				}
+				if (d[c] < distance[r][fanout - 1])
+					PipeannInsertNearest(distance[r], out + r * fanout, fanout, d[c], j + c);
 			}
-			limits[r] = Limit(&nearest[r], fanout);
+			limits[r] = distance[r][fanout - 1];
 		}
 	}
-	for (int r = 0; r < n; r++)
-		memcpy(out + r * fanout, nearest[r].leader, fanout * sizeof(uint16));
 }
 
 /*
@@ -213,7 +188,7 @@ CloseGathered(Partition *p)
 		if (j == n)
 			p->gathered[n++] = p->gathered[i];
 	}
-	PipeannLeaf(p->space, p->fixed, p->gathered, n, p->reservoirs);
+	PipeannLeaf(p->space, p->fixed, p->gathered, n, 0, p->reservoirs);
 	p->ngathered = 0;
 }
 
@@ -311,7 +286,7 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 			p->ngathered += n;
 		}
 		else
-			PipeannLeaf(p->space, p->fixed, ids, n, p->reservoirs);
+			PipeannLeaf(p->space, p->fixed, ids, n, 0, p->reservoirs);
 		return;
 	}
 	Divide(p, &groups, ids, n, fanout);
@@ -325,7 +300,7 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 		else	/* leaders do not separate them: for instance, many are equal */
 			for (uint32 i = 0; i < count; i += PIPEANN_LEAF)
 				PipeannLeaf(p->space, p->fixed, members + i,
-							Min(count - i, PIPEANN_LEAF), p->reservoirs);
+							Min(count - i, PIPEANN_LEAF), 0, p->reservoirs);
 	}
 	pfree(groups.starts);
 	pfree(groups.ids);
@@ -340,28 +315,36 @@ Cut(Partition *p, const uint32 *ids, uint32 n, int fanout)
 
 /* Up to this many bit strings are compared all with all: fewer pairs than in leaves. Vectors would get worse edges. */
 #define MOST_COMPARED 4096
-#define HALF_LEAF (PIPEANN_LEAF / 2)
 
-/* Compare all pairs of nodes: every two parts of them are a leaf. */
+/*
+ * Compare all pairs of nodes: each part of them is a leaf, and so are every two, of which
+ * only nodes of different parts are compared.
+ */
 static void
 CompareAll(PipeannTeam *team, const PipeannFixed *f, PipeannReservoirs *r)
 {
-	uint32		parts = Max((f->n + HALF_LEAF - 1) / HALF_LEAF, 2);
-	int			nearest = Max(r->places / (int) (parts - 1), 2);
+	uint32		parts = f->n <= PIPEANN_LEAF ? 1 : (f->n + PIPEANN_LEAF / 2 - 1) / (PIPEANN_LEAF / 2);
+	/* a few less than fit are enough, as no nearer one is missed */
+	int			nearest = Max(r->places * (parts > 1 ? 5 : 8) / 8 / (int) parts, 2);
 	PipeannLeafSpace *space = PipeannLeafSpaceNew(f->dim, nearest, r->places);
 
 	PipeannTeamEach(team, pair, parts * parts, 1)
 	{
+		uint32		a = pair / parts;
+		uint32		b = pair % parts;
 		uint32		ids[PIPEANN_LEAF];
 		uint32		n = 0;
+		uint32		first;
 
-		if (pair / parts >= pair % parts)
+		if (a > b)
 			continue;
-		/* near numbers are apart: nodes of one part meet in each of its leaves, and would fill their lists */
-		for (uint32 i = 0; i < f->n; i++)
-			if (i % parts == pair / parts || i % parts == pair % parts)
-				ids[n++] = i;
-		PipeannLeaf(space, f, ids, n, r);
+		/* near numbers are apart, as a node takes as many from each part */
+		for (uint32 i = a; i < f->n; i += parts)
+			ids[n++] = i;
+		first = n;
+		for (uint32 i = b; a != b && i < f->n; i += parts)
+			ids[n++] = i;
+		PipeannLeaf(space, f, ids, n, a != b ? first : 0, r);
 	}
 	PipeannLeafSpaceFree(space);
 }
@@ -467,18 +450,6 @@ OrderLeaders(const PipeannFixed *f, Halving *h, uint32 n)
 	OrderLeaders(f, h + n / 2, n - n / 2);
 }
 
-/* A row from .. to - 1 that is not skipped, if there is one. */
-static uint32
-PickRow(const Clustering *c, uint32 from, uint32 to, uint64 *seed)
-{
-	uint32		row = from + PipeannRandomBelow(seed, to - from);
-
-	for (uint32 i = row; c->assigned.skip != NULL && i < to; i++)
-		if (!c->assigned.skip[i])
-			return i;
-	return row;
-}
-
 static void
 AssignRows(PipeannTeam *team, Clustering *c)
 {
@@ -538,8 +509,13 @@ Cluster(PipeannTeam *team, Clustering *c, uint64 seed, uint32 *number)
 	{
 		uint32		from = PipeannPartOf(c->rows->n, i, clusters->n);
 		uint32		to = PipeannPartOf(c->rows->n, i + 1, clusters->n);
+		uint32		row = from + PipeannRandomBelow(&seed, to - from);
+		uint32		wanted = row;
 
-		PipeannFixedSet(&f, i, c->rows, PickRow(c, from, to, &seed));
+		/* one that is not skipped, if there is one */
+		while (a->skip != NULL && wanted < to && a->skip[wanted])
+			wanted++;
+		PipeannFixedSet(&f, i, c->rows, wanted < to ? wanted : row);
 		h[i].leader = i;
 	}
 	OrderLeaders(&f, h, clusters->n);

@@ -92,12 +92,13 @@ static void
 SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
 {
 	uint32		m = Min(v->n, PipeannComparesStored(v) ? FEW_SAMPLES : MAX_SAMPLE);
+	int			rounds = s->bits ? 1 : ROUNDS;
 	float	   *x = PipeannArray(float, s->dim);
 	double	   *distance = PipeannAllocZero(mul_size(Max(m, 1),
 													 sizeof(double)));
 	double		usual = 0;
 
-	for (int round = 0; round < ROUNDS; round++)
+	for (int round = 0; round < rounds; round++)
 	{
 		double	   *sum = PipeannAllocZero(mul_size(s->dim, sizeof(double)));
 		uint32		n = 0;
@@ -116,7 +117,7 @@ SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
 		for (int d = 0; d < s->dim; d++)
 			s->offset[d] = n > 0 ? (float) (sum[d] / n) : 0;
 		pfree(sum);
-		for (uint32 k = 0; k < m; k++)
+		for (uint32 k = 0; k < m && !s->bits; k++)
 		{
 			CHECK_FOR_INTERRUPTS();
 			Embed(v, PipeannPartOf(v->n, k, m), x);
@@ -129,23 +130,6 @@ SetOffsetAndScale(PipeannFixedScale *s, const PipeannVectors *v)
 	pfree(x);
 }
 
-/* Distances of bits from random strings are projections to axes with elements of 1 and -1. */
-static void
-MakeStrings(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
-{
-	Size		bytes = PipeannVectorBytes(v->storage, v->dim);
-	uint8	   *strings = PipeannAlloc(mul_size(bytes, PIPEANN_SKETCH + 1));
-
-	s->planes = (int16 *) strings;
-	for (int i = 0; i <= PIPEANN_SKETCH; i++)
-		s->strings[i] = strings + i * bytes;
-	for (Size i = 0; i < bytes * PIPEANN_SKETCH; i++)
-		strings[i] = (uint8) (PipeannRandomNext(&seed) >> 32);
-	for (int d = 0; d < v->dim; d++)
-		s->offset[d] = s->offset[d] > 0.5f;
-	PipeannVectorFromFloat(s->offset, PIPEANN_BITS, v->dim, strings + PIPEANN_SKETCH * bytes);
-}
-
 void
 PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed)
 {
@@ -156,7 +140,17 @@ PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed
 	s->bits = v->storage == PIPEANN_BITS;
 	SetOffsetAndScale(s, v);
 	if (s->bits)
-		MakeStrings(s, v, seed);
+	{
+		int			words = (v->dim + 31) / 32 * 2;
+
+		/* distances from random strings are projections to axes with elements of 1 and -1 */
+		s->planes = PipeannArray(int16, mul_size(words, PIPEANN_SKETCH));
+		for (int i = 0; i < words * PIPEANN_SKETCH; i++)
+			s->planes[i] = (int16) (PipeannRandomNext(&seed) >> 32);
+		for (int d = 0; d < v->dim; d++)
+			s->offset[d] = s->offset[d] > 0.5f;
+		PipeannVectorFromFloat(s->offset, PIPEANN_BITS, v->dim, s->offset);
+	}
 	else
 	{
 		/* the sum of four uniform numbers is close enough to normally distributed */
@@ -170,6 +164,8 @@ PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed
 			s->planes[i] = (int16) (sum / 4);
 		}
 	}
+	s->jaccard = v->metric == PIPEANN_JACCARD;
+	s->squared = v->metric == PIPEANN_L1;
 	if (PipeannComparesStored(v))
 	{
 		uint32		m = Min(v->n, MAX_SAMPLE);
@@ -178,13 +174,14 @@ PipeannFixedScaleInit(PipeannFixedScale *s, const PipeannVectors *v, uint64 seed
 
 		/* scale the usual distance as in fixed point; Manhattan distances are squared */
 		s->pair = PipeannPairKernel(v->metric, v->storage);
-		s->jaccard = v->metric == PIPEANN_JACCARD;
-		s->squared = v->metric == PIPEANN_L1;
 		for (uint32 k = 0; k < m; k++)
 			distance[k] = s->pair(PipeannVectorAt(v, PipeannPartOf(v->n, k, m)),
 								  PipeannVectorAt(v, PipeannPartOf(v->n, (k + 1) % m, m)), v->dim);
 		usual = UsualDistance(distance, m);
 		s->pair_scale = usual > 0 ? (s->squared ? SPREAD : SPREAD * SPREAD) / usual : 1;
+		/* of bits whole numbers are counted, up to all of them */
+		if (s->bits && !s->jaccard)
+			s->pair_scale = (int) Min(s->pair_scale, INT32_MAX / (s->dim + 1));
 		pfree(distance);
 	}
 }
@@ -207,7 +204,8 @@ void
 PipeannFixedInit(PipeannTeam *team, const PipeannFixedScale *s, const PipeannVectors *v,
 				 uint32 n, PipeannFixed *f)
 {
-	bool		own = team == NULL || s->pair == NULL;
+	bool		own = team == NULL || s->pair == NULL ||
+		(s->bits && v->stride % 4 != 0);
 
 	f->scale = s;
 	f->n = n;
@@ -259,7 +257,10 @@ PipeannFixedSet(PipeannFixed *f, uint32 i, const PipeannVectors *v, uint32 r)
 	if (f->scale->pair == NULL)
 		f->half_norm[i] = InFixedPoint(f, v, r, at);
 	else
+	{
+		memset(at + f->dim - PIPEANN_TILE_DIM, 0, PIPEANN_TILE_DIM * sizeof(int16));
 		memcpy(at, PipeannVectorAt(v, r), f->row_bytes);
+	}
 }
 
 /* All vectors, with sketches. All members call. */
@@ -274,47 +275,37 @@ PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 	f->sketch = PipeannTeamArray(team, int16, mul_size(v->n, PIPEANN_SKETCH));
 	PipeannTeamSlices(team, from, to, v->n, FIXED_SLICE)
 	{
-		int16	   *x = buffer != NULL ? buffer : (int16 *) PipeannFixedAt(f, from);
 		int			n = to - from;
+		int16	   *x = buffer != NULL ? buffer : (int16 *) PipeannFixedAt(f, from);
+		Size		stride = buffer != NULL ? (Size) s->fixed_dim : f->stride / sizeof(int16);
 		int16	   *sketch = f->sketch + from * PIPEANN_SKETCH;
 		const int16 *rows[PIPEANN_TILE_ROWS];
 		int32		dot[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS];
 
-		for (uint32 i = from; s->bits && i < to; i++)
-		{
-			float		d[PIPEANN_SKETCH + 1];
-
-			PipeannKernel->bit_scan(PipeannVectorAt(v, i), (int) f->row_bytes,
-									s->strings, PIPEANN_SKETCH + 1, false, d);
-			for (int k = 0; k < PIPEANN_SKETCH; k++)
-				*sketch++ = (int16) (d[k] - v->dim / 2);
-			f->half_norm[i] = (int32) d[PIPEANN_SKETCH];
-		}
-		if (s->bits)
-			continue;
 		for (uint32 i = from; i < to; i++)
-			f->half_norm[i] = InFixedPoint(f, v, i, x + (i - from) * s->fixed_dim);
-		for (; n > 0; n -= PIPEANN_TILE_ROWS)
+		{
+			if (!s->bits)
+				f->half_norm[i] = InFixedPoint(f, v, i, x + (i - from) * stride);
+			else
+				f->half_norm[i] = (int32) PipeannKernel->l2_pair[PIPEANN_BITS] (PipeannVectorAt(v, i), s->offset, v->dim);
+			if (s->bits && f->own_rows != NULL)
+				PipeannFixedSet(f, i, v, i);
+		}
+		for (; n > 0; n -= PIPEANN_TILE_ROWS, x += PIPEANN_TILE_ROWS * stride)
 		{
 			int			count = Min(n, PIPEANN_TILE_ROWS);
 
 			for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
-				rows[r] = x + (Size) Min(r, count - 1) * s->fixed_dim;
-			PipeannKernel->dot_tile(rows, s->planes, s->fixed_dim, dot);
+				rows[r] = x + Min(r, count - 1) * stride;
+			if (s->bits)
+				PipeannKernel->bit_tile(rows, s->planes, f->dim, false, dot);
+			else
+				PipeannKernel->dot_tile(rows, s->planes, s->fixed_dim, dot);
 			for (int k = 0; k < count * PIPEANN_SKETCH; k++)
-				*sketch++ = (int16) Max(Min(dot[k] >> SKETCH_SHIFT, INT16_MAX), INT16_MIN);
-			x += (Size) count * s->fixed_dim;
+				*sketch++ = s->bits ? (int16) (dot[k] - v->dim / 2) :
+					(int16) Max(Min(dot[k] >> SKETCH_SHIFT, INT16_MAX), INT16_MIN);
 		}
 	}
 	if (buffer != NULL)
 		pfree(buffer);
-}
-
-void
-PipeannFixedFree(PipeannTeam *team, PipeannFixed *f)
-{
-	PipeannTeamFree(team, f->own_rows);
-	PipeannTeamFree(team, f->half_norm);
-	PipeannTeamFree(team, f->sketch);
-	pfree(f->float_x);
 }

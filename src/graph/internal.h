@@ -10,8 +10,8 @@
  * of a distance is about a ten-thousandth of the vectors' spread. A vector
  * much longer than the others is shortened: its direction is kept.
  *
- * For bits, and by Manhattan distance, stored vectors are compared one by one:
- * tiles then have negated distances, and norms are 0.
+ * Bits, and vectors by Manhattan distance, are compared as they are stored: tiles then
+ * have negated distances, and norms are 0.
  *
  * A node's reservoir has places for a fixed number of candidates. Of those with
  * the same hash, which lie in the same direction, it keeps the nearest; and of
@@ -22,6 +22,7 @@
 #ifndef PIPEANN_GRAPH_INTERNAL_H
 #define PIPEANN_GRAPH_INTERNAL_H
 
+#include "base/metric.h"
 #include "base/team.h"
 #include "graph/graph.h"
 
@@ -47,26 +48,23 @@ typedef struct PipeannFixedScale
 {
 	int			dim;			/* of embedded vectors */
 	int			fixed_dim;		/* dim, made even */
-	float	   *offset;			/* [dim] */
+	float	   *offset;			/* [dim]; of bits packed */
 	float		scale;
 	int16	   *planes;			/* hyperplanes, as a panel (distance/dispatch.c) */
 
 	/* Where stored vectors are compared instead; sketches are still of fixed point: */
 	PipeannPairFn pair;			/* their distance; or NULL */
 	float		pair_scale;		/* scales it to the range of fixed point */
-	bool		squared;		/* it is also squared */
-	bool		bits;			/* bit_scan() computes several */
+	bool		squared;		/* it is also squared: a Manhattan distance */
+	bool		bits;			/* planes are random strings, from which a sketch has distances */
 	bool		jaccard;
-
-	/* of bits, in planes: a sketch has the distances from strings, the last is the mean */
-	const uint8 *strings[PIPEANN_SKETCH + 1];
 } PipeannFixedScale;
 
 typedef struct PipeannFixed
 {
 	const PipeannFixedScale *scale;
 	uint32		n;
-	int			dim;			/* int16 numbers of a row, even in fixed point */
+	int			dim;			/* int16 numbers of a row, even */
 	Size		row_bytes;
 	Size		stride;
 	const char *rows;			/* [n] in fixed point, or as they are stored */
@@ -131,7 +129,7 @@ static inline void
 PipeannFixedPanel(const PipeannFixed *f, const int16 *const *columns, int n,
 				  int16 *panel)
 {
-	if (f->scale->pair == NULL)
+	if (f->scale->pair == NULL || f->scale->bits)
 	{
 		PipeannTilePanel(columns, n, f->dim, panel);
 		return;
@@ -147,27 +145,31 @@ PipeannFixedTile(const PipeannFixed *f, const int16 *const *rows, const int16 *p
 				 int32 *out)
 {
 	const PipeannFixedScale *s = f->scale;
-	const uint8 *columns[PIPEANN_TILE_COLUMNS];
-	float		d[PIPEANN_TILE_COLUMNS];
+	const int	size = PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS;
+	int32		common[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS];
 
 	if (s->pair == NULL)
-	{
 		PipeannKernel->dot_tile(rows, panel, f->dim, out);
-		return;
-	}
-	for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
-		columns[c] = (const uint8 *) (panel + (Size) c * f->dim);
-	for (int r = 0; r < PIPEANN_TILE_ROWS; r++)
+	else if (s->bits)
+		PipeannKernel->bit_tile(rows, panel, f->dim, false, out);
+	if (s->jaccard)
 	{
-		if (s->bits)
-			PipeannKernel->bit_scan(rows[r], (int) f->row_bytes, columns,
-									PIPEANN_TILE_COLUMNS, s->jaccard, d);
-		else
-			for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
-				d[c] = s->pair(rows[r], columns[c], s->dim);
-		for (int c = 0; c < PIPEANN_TILE_COLUMNS; c++)
-			*out++ = -PipeannStoredDistance(s, d[c]);
+		PipeannKernel->bit_tile(rows, panel, f->dim, true, common);
+		for (int i = 0; i < size; i++)
+			out[i] = -PipeannStoredDistance(s, PipeannJaccard(out[i], common[i]));
 	}
+	else if (s->bits)
+	{
+		int32		scale = (int32) s->pair_scale;
+
+		for (int i = 0; i < size; i++)
+			out[i] *= -scale;
+	}
+	else if (s->pair != NULL)
+		for (int i = 0; i < size; i++)
+			out[i] = -PipeannStoredDistance(s, s->pair(rows[i / PIPEANN_TILE_COLUMNS],
+													   panel + (Size) (i % PIPEANN_TILE_COLUMNS) * f->dim,
+													   s->dim));
 }
 
 /*
@@ -214,11 +216,11 @@ PipeannNearHash(uint32 a, uint32 b, int nhashes)
 	return (uint16) ((1 << PIPEANN_HASH_BITS) | (mixed >> 16 & (nhashes - 1)));
 }
 
-/* int16 numbers of a row. */
+/* int16 numbers of a row: tiles take two at once. */
 static inline int
 PipeannRowWords(const PipeannFixedScale *s, Size stored)
 {
-	return s->pair == NULL ? s->fixed_dim : (int) ((stored + 1) / sizeof(int16));
+	return s->pair == NULL ? s->fixed_dim : (int) ((stored + 3) / 4 * 2);
 }
 
 /* fixed.c */
@@ -230,18 +232,46 @@ extern void PipeannFixedSet(PipeannFixed *f, uint32 i, const PipeannVectors *v,
 							uint32 r);
 extern void PipeannFixedMake(PipeannTeam *team, const PipeannFixedScale *s,
 							 const PipeannVectors *v, PipeannFixed *f);
-extern void PipeannFixedFree(PipeannTeam *team, PipeannFixed *f);
+
+static inline void
+PipeannFixedFree(PipeannTeam *team, PipeannFixed *f)
+{
+	PipeannTeamFree(team, f->own_rows);
+	PipeannTeamFree(team, f->half_norm);
+	PipeannTeamFree(team, f->sketch);
+	pfree(f->float_x);
+}
 
 /* Bytes of a vector with its norm and sketch; only v's description is used, not its data. */
 static inline Size
 PipeannFixedMemory(const PipeannVectors *v)
 {
-	Size		row = PipeannComparesStored(v) ? 0 : (v->dim + 3) / 2 * 2 * sizeof(int16);
+	/* bits are copied if their bytes are not whole words, which tiles take */
+	Size		row = !PipeannComparesStored(v) ? (v->dim + 3) / 2 * 2 * sizeof(int16) :
+		v->storage == PIPEANN_BITS && v->dim % 32 != 0 ? (Size) (v->dim + 31) / 32 * 4 : 0;
 
 	return row + sizeof(int32) + PIPEANN_SKETCH * sizeof(int16);
 }
 
 /* ---------- the nearest candidates of each node ---------- */
+
+/*
+ * Put one at distance d, less than the last one's, into lists of the n nearest, behind
+ * others at the same distance.
+ */
+static inline void
+PipeannInsertNearest(int32 *distance, uint16 *number, int n, int32 d, uint16 own)
+{
+	int			at = n - 1;
+
+	for (; at > 0 && distance[at - 1] > d; at--)
+	{
+		distance[at] = distance[at - 1];
+		number[at] = number[at - 1];
+	}
+	distance[at] = d;
+	number[at] = own;
+}
 
 /* The most vectors of a leaf. */
 #define PIPEANN_LEAF 512
@@ -360,7 +390,7 @@ extern void PipeannCutClusters(PipeannTeam *team, const PipeannFixed *f,
 extern PipeannLeafSpace *PipeannLeafSpaceNew(int dim, int nearest, int places);
 extern void PipeannLeafSpaceFree(PipeannLeafSpace *space);
 extern void PipeannLeaf(PipeannLeafSpace *space, const PipeannFixed *f,
-						const uint32 *ids, int n, PipeannReservoirs *r);
+						const uint32 *ids, int n, int first, PipeannReservoirs *r);
 
 static inline void
 PipeannReservoirsFree(PipeannTeam *team, PipeannReservoirs *r)

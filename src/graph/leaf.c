@@ -274,21 +274,13 @@ PipeannLeafSpaceFree(PipeannLeafSpace *s)
 	pfree(s);
 }
 
-/* Put member b into the list of a, behind others at the same distance. */
+/* Put member b into the list of a. */
 static inline void
 InsertNearest(PipeannLeafSpace *s, int a, int b, int32 d)
 {
 	int32	   *distance = s->distance + a * s->nearest;
-	uint16	   *member = s->member + a * s->nearest;
-	int			at = s->nearest - 1;
 
-	for (; at > 0 && distance[at - 1] > d; at--)
-	{
-		distance[at] = distance[at - 1];
-		member[at] = member[at - 1];
-	}
-	distance[at] = d;
-	member[at] = b;
+	PipeannInsertNearest(distance, s->member + a * s->nearest, s->nearest, d, b);
 	s->limit[a] = distance[s->nearest - 1];
 }
 
@@ -317,17 +309,17 @@ TakeRow(PipeannLeafSpace *s, int a, int j, uint32 near, const int32 *d)
 }
 
 static void
-FindNearest(PipeannLeafSpace *s, const PipeannFixed *f)
+FindNearest(PipeannLeafSpace *s, const PipeannFixed *f, int first)
 {
 	int32		tile[ROWS * COLUMNS];
 
 	memset(s->mate, 0, s->n * sizeof(uint16));
-	for (int i = 0; i < s->n; i += ROWS)
+	for (int i = 0; i < (first > 0 ? first : s->n); i += ROWS)
 	{
 		int			mates = (i + s->n / 2) / COLUMNS * COLUMNS;
 
 		CHECK_FOR_INTERRUPTS();
-		for (int j = i / COLUMNS * COLUMNS; j < s->n; j += COLUMNS)
+		for (int j = Max(i, first) / COLUMNS * COLUMNS; j < s->n; j += COLUMNS)
 		{
 			uint16		near[ROWS];
 
@@ -460,23 +452,13 @@ NoteOffers(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids)
 	}
 }
 
-static inline uint16
-HashOf(const PipeannLeafSpace *s, const LeafOffer *offer, const uint32 *ids)
-{
-	if (offer->distance < PipeannReservoirDistance(PIPEANN_VERY_NEAR))
-		return PipeannNearHash(ids[offer->to], ids[offer->from], s->nhashes);
-	return PipeannFarHash(PipeannSketchHash(s->sketch[offer->to],
-											s->sketch[offer->from]),
-						  offer->distance);
-}
-
 /*
  * Offer each of ids[n] its nearest among them, and it to these. n is at most
- * PIPEANN_LEAF.
+ * PIPEANN_LEAF. If first is given, the first ones are compared with the others only.
  */
 void
 PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
-			int n, PipeannReservoirs *r)
+			int n, int first, PipeannReservoirs *r)
 {
 	uint16		next[PIPEANN_LEAF];
 
@@ -503,7 +485,7 @@ PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
 						  s->panels + (Size) i * s->dim);
 	for (int a = 0; a < n; a++)
 		s->bound[a] = PipeannReservoirBound(r, ids[a]);
-	FindNearest(s, f);
+	FindNearest(s, f, first);
 	NoteOffers(s, f, ids);
 	/* sort the offers by the members that they are made to */
 	for (int a = 0; a < n; a++)
@@ -518,7 +500,10 @@ PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
 
 		sorted->id = ids[offer->from];
 		sorted->distance = offer->distance;
-		sorted->hash = HashOf(s, offer, ids);
+		sorted->hash = offer->distance < PipeannReservoirDistance(PIPEANN_VERY_NEAR) ?
+			PipeannNearHash(ids[offer->to], ids[offer->from], s->nhashes) :
+			PipeannFarHash(PipeannSketchHash(s->sketch[offer->to], s->sketch[offer->from]),
+						   offer->distance);
 	}
 	for (int a = 0; a < n; a++)
 	{
@@ -527,8 +512,8 @@ PipeannLeaf(PipeannLeafSpace *s, const PipeannFixed *f, const uint32 *ids,
 			Places		p = PlacesOf(r, ids[a + AHEAD]);
 			const char *end = (const char *) (p.distances + r->places);
 
-			/* prefetch the reservoir of a later node */
-			for (const char *at = (const char *) p.ids; at < end;
+			/* prefetch the reservoir of a later node, of which few ids will be written */
+			for (const char *at = (const char *) p.hashes; at < end;
 				 at += PIPEANN_CACHE_LINE)
 				__builtin_prefetch(at, 1);
 		}

@@ -42,7 +42,8 @@ extern PipeannType PipeannTypeOf(Oid type);
 extern int	PipeannVectorPosition(Relation index);
 extern PipeannType PipeannIndexType(Relation index);
 extern int	PipeannTypmodDimensions(PipeannType type, int32 typmod);
-extern const float *PipeannDatumElements(PipeannType type, Datum value,
+extern const PipeannValue *PipeannDatumValue(PipeannType type, Datum datum, int dim);
+extern const float *PipeannDatumElements(PipeannType type, Datum datum,
 										 int dim);
 extern const float *PipeannRowElements(PipeannType type, Datum value,
 									   int dim);

@@ -190,27 +190,36 @@ SparseElements(PipeannType type, const SparseValue *value)
 }
 
 /*
- * The elements of a possibly toasted value, float[dim], in CurrentMemoryContext;
- * the whole of a sparse one. Errors if it has another number of dimensions, which
- * is not checked for sparse vectors (see PipeannCheckQuery()).
+ * A possibly toasted value in CurrentMemoryContext. Errors if it has another number of
+ * dimensions, which is not checked for sparse vectors (see PipeannCheckQuery()).
  *
  * The length is checked against the datum's size as well, so that a broken one
  * does not lead beyond its memory.
  */
-const float *
-PipeannDatumElements(PipeannType type, Datum value, int dim)
+const PipeannValue *
+PipeannDatumValue(PipeannType type, Datum datum, int dim)
 {
-	const char *name = PipeannTypes[type].name;
-	PipeannValue *vector = (PipeannValue *) PG_DETOAST_DATUM(value);
+	const PipeannValue *value = (const PipeannValue *) PG_DETOAST_DATUM(datum);
+
+	if (PipeannIsOfSparse(type))
+		return value;
+	CheckDimensions(type, value, dim);
+	if (VARSIZE(value) < PipeannValueBytes(type, dim))
+		BrokenValue(PipeannTypes[type].name, dim);
+	return value;
+}
+
+/* Its elements, float[dim]; the whole of a sparse one. */
+const float *
+PipeannDatumElements(PipeannType type, Datum datum, int dim)
+{
+	const PipeannValue *value = PipeannDatumValue(type, datum, dim);
 	const float *x;
 
 	if (PipeannIsOfSparse(type))
-		return SparseElements(type, (const SparseValue *) vector);
-	CheckDimensions(type, vector, dim);
-	if (VARSIZE(vector) < PipeannValueBytes(type, dim))
-		BrokenValue(name, dim);
-	x = AsFloats(PipeannTypes[type].storage, vector->elements, dim);
-	CheckFinite(name, x, NULL, dim);
+		return SparseElements(type, (const SparseValue *) value);
+	x = AsFloats(PipeannTypes[type].storage, value->elements, dim);
+	CheckFinite(PipeannTypes[type].name, x, NULL, dim);
 	return x;
 }
 

@@ -144,7 +144,7 @@ SELECT count(*) >= 15 AS enough FROM generate_series(1, 20) i, LATERAL (SELECT t
 SELECT pipeann_check('t_idx', true);
 DROP TABLE t;
 
--- candidates by the signs of vectors, and of these the nearest
+-- candidates by the signs of vectors, 50 so that none is at the distance of the next, and of these the nearest
 CREATE FUNCTION numbers(i int, dim int) RETURNS vector LANGUAGE sql IMMUTABLE AS
 	'SELECT array_agg((hashint8(i::int8 * 1000003 + j) & 1073741823) / 1073741823::float8 - 0.5)::vector FROM generate_series(1, dim) j';
 CREATE TABLE t (id int, val vector(64));
@@ -152,7 +152,7 @@ INSERT INTO t SELECT i, numbers(i % 100, 64) + numbers(i, 64) FROM generate_seri
 CREATE INDEX t_idx ON t USING pipeann ((binary_quantize(val)::bit(64)) bit_hamming_ops);
 SELECT metric, storage, dimensions, has_codes FROM pipeann_index_info('t_idx');
 PREPARE candidates(vector) AS
-	SELECT id FROM (SELECT id, val FROM t ORDER BY binary_quantize(val)::bit(64) <~> binary_quantize($1) LIMIT 40) s ORDER BY val <=> $1 LIMIT 5;
+	SELECT id FROM (SELECT id, val FROM t ORDER BY binary_quantize(val)::bit(64) <~> binary_quantize($1) LIMIT 50) s ORDER BY val <=> $1 LIMIT 5;
 EXPLAIN (COSTS OFF) EXECUTE candidates(NULL);
 INSERT INTO t VALUES (5000, numbers(5000, 64)), (5001, NULL);
 EXECUTE candidates(numbers(5000, 64));

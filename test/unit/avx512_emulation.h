@@ -54,6 +54,17 @@ EmulatedPopcntEpi64(simde__m512i a)
 	return simde_mm512_loadu_si512(lanes);
 }
 
+EMULATED simde__m512i
+EmulatedPopcntEpi32(simde__m512i a)
+{
+	uint32_t	lanes[16];
+
+	simde_mm512_storeu_si512(lanes, a);
+	for (int i = 0; i < 16; i++)
+		lanes[i] = __builtin_popcount(lanes[i]);
+	return simde_mm512_loadu_si512(lanes);
+}
+
 EMULATED simde__m256i
 EmulatedMaskzLoad256Epi16(EmulatedMask16 mask, const void *p)
 {
@@ -276,6 +287,8 @@ EmulatedDpwssdEpi32(simde__m512i sum, simde__m512i a, simde__m512i b)
 #define _mm512_maskz_loadu_ps EmulatedMaskzLoadPs
 #undef _mm512_popcnt_epi64
 #define _mm512_popcnt_epi64 EmulatedPopcntEpi64
+#undef _mm512_popcnt_epi32
+#define _mm512_popcnt_epi32 EmulatedPopcntEpi32
 #define _mm256_maskz_loadu_epi16 EmulatedMaskzLoad256Epi16
 #define _mm_maskz_loadu_epi8 EmulatedMaskzLoad128Epi8
 #define _mm512_maskz_loadu_epi8 EmulatedMaskzLoadEpi8

@@ -362,7 +362,7 @@ CheckLeaf(const PipeannFixed *f, const uint32 *ids, int n, int nearest)
 	int32		all[PIPEANN_LEAF];
 
 	PipeannReservoirsInit(team, &r, f->n, PIPEANN_LEAF, false);
-	PipeannLeaf(space, f, ids, n, &r);
+	PipeannLeaf(space, f, ids, n, 0, &r);
 	for (int a = 0; a < n; a++)
 	{
 		int			held = Held(&r, ids[a], got);

@@ -674,6 +674,23 @@ TileElement(TileFill fill, bool row, int d, int dim, uint64 *random)
 	return PIPEANN_FIXED_MAX;
 }
 
+/* What a tile of bits counts of a row and a column. */
+static int
+BitsOfTile(const int16 *row, const int16 *column, int dim, bool common)
+{
+	int			sum = 0;
+
+	for (int d = 0; d < dim; d++)
+		for (int bit = 0; bit < 16; bit++)
+		{
+			bool		a = (uint16) row[d] >> bit & 1;
+			bool		b = (uint16) column[d] >> bit & 1;
+
+			sum += common ? a && b : a != b;
+		}
+	return sum;
+}
+
 /* Rows and the panel end at a guard page; rows are not aligned. */
 static void
 CheckTile(int dim, int ncolumns, TileFill fill)
@@ -719,6 +736,17 @@ CheckTile(int dim, int ncolumns, TileFill fill)
 					NOTE("set %s, %d dimensions, %d columns, at %d, %d",
 						 Sets[s]->name, dim, ncolumns, r, c);
 			}
+		for (int common = 0; common < 2; common++)
+		{
+			int			wrong = 0;
+
+			Sets[s]->bit_tile(rows, panel, dim, common, out);
+			for (int i = 0; i < PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS; i++)
+				wrong += out[i] != BitsOfTile(rows[i / PIPEANN_TILE_COLUMNS],
+											  columns[i % PIPEANN_TILE_COLUMNS], dim, common);
+			if (!CHECK(wrong == 0 && out[PIPEANN_TILE_ROWS * PIPEANN_TILE_COLUMNS] == -1))
+				NOTE("set %s, %d numbers of bits", Sets[s]->name, dim);
+		}
 	}
 }
 
