@@ -591,7 +591,7 @@ CheckEntryIds(Relation index, const PipeannMeta *meta, const uint32 *id, uint32 
 			PipeannCorrupted(index, "has an invalid entry graph");
 }
 
-/* Read length bytes of the run, from one of its pages on; the cache may become outdated. */
+/* Read length bytes of the extent in use, from one of its pages on; the cache may become outdated. */
 static void
 ReadExtent(Relation index, PipeannAttachment *attachment, const PipeannMeta *meta,
 		   PipeannKind kind, uint32 page, void *dst, Size length)
