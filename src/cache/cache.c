@@ -492,13 +492,13 @@ PipeannCacheForgetRows(PipeannCache *cache, const PipeannMeta *meta,
 	lock = &attachment->entry->lock;
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	map = MapOf(attachment);
-	if (PipeannRowMapVersion(map) != ((uint64) map->count << 32 | meta->removals))
-		map = NULL;
-	else
+	if (map != NULL && PipeannRowMapVersion(map) == ((uint64) map->count << 32 | meta->removals))
 	{
 		count = map->count;
 		PipeannRowMapClose(map);
 	}
+	else
+		map = NULL;
 	LWLockRelease(lock);
 	if (map == NULL)
 		return;
@@ -724,6 +724,15 @@ PipeannCacheWarn(Relation index, const PipeannMeta *meta)
 static void
 AssignSharedMemory(int megabytes, void *extra)
 {
+	dlist_iter	iter;
+
+	/* what found no room tries again */
+	dlist_foreach(iter, &attachments)
+	{
+		PipeannAttachment *attachment = dlist_container(PipeannAttachment, node, iter.cur);
+
+		attachment->refused = attachment->no_room = 0;
+	}
 	if (pipeann_control != NULL)
 		PipeannArenaSetLimit(&pipeann_control->arena, megabytes);
 }

@@ -111,27 +111,28 @@ TakeReference(PipeannAttachment *attachment, PipeannCacheEntry *entry)
 
 /*
  * Under control->lock, exclusive: the entry for the attachment's index, or NULL if none is
- * free. A cache of an earlier build of the same file is dropped.
+ * free. The cache of an earlier build of the file, or of the relation's former file, is dropped.
  */
 static PipeannCacheEntry *
 FindOrTake(const PipeannAttachment *attachment)
 {
-	PipeannCacheEntry *entry = FindAlive(&attachment->locator);
+	PipeannCacheEntry *alive = FindAlive(&attachment->locator);
+	PipeannCacheEntry *entry = NULL;
 
-	if (entry != NULL && entry->build_id == attachment->build_id)
-		return entry;
-	if (entry != NULL)
-		entry->state = PIPEANN_CACHE_ENTRY_DOOMED;
-	entry = NULL;
+	if (alive != NULL && alive->build_id == attachment->build_id)
+		return alive;
 	for (uint32 i = 0; i < pipeann_control->nentries; i++)
 	{
 		PipeannCacheEntry *other = &pipeann_control->entries[i];
 
-		if (other->state == PIPEANN_CACHE_ENTRY_READY)
-			continue;
-		/* the new cache gets the share that a dropped one had */
-		if (PipeannLocatorEquals(other->locator, attachment->locator))
+		if (other == alive ||
+			(other->database == MyDatabaseId && other->relid == attachment->relid))
+		{
+			if (other->state == PIPEANN_CACHE_ENTRY_READY)
+				other->state = PIPEANN_CACHE_ENTRY_DOOMED;
+			/* its share is for the new cache */
 			pg_atomic_write_u64(&other->last_used, 0);
+		}
 		if (other->state == PIPEANN_CACHE_ENTRY_FREE &&
 			(entry == NULL || pg_atomic_read_u64(&other->last_used) <
 			 pg_atomic_read_u64(&entry->last_used)))
@@ -140,6 +141,8 @@ FindOrTake(const PipeannAttachment *attachment)
 	if (entry != NULL)
 	{
 		entry->locator = attachment->locator;
+		entry->database = MyDatabaseId;
+		entry->relid = attachment->relid;
 		entry->build_id = attachment->build_id;
 		entry->generation = ++pipeann_control->generations;
 		entry->state = PIPEANN_CACHE_ENTRY_READY;

@@ -99,6 +99,8 @@ typedef enum PipeannCacheEntryState
 typedef struct PipeannCacheEntry
 {
 	PipeannLocator locator;
+	Oid			database;
+	Oid			relid;
 	uint64		build_id;
 	uint64		generation;
 	uint32		state;			/* PipeannCacheEntryState */
