@@ -154,18 +154,15 @@ FROM filled;
 
 -- so it is from partitions of which an outer row picks one: their scans stand below an Append, which is in order then
 CREATE TABLE parted (LIKE apart) PARTITION BY LIST (part);
-CREATE TABLE parted_0 PARTITION OF parted FOR VALUES IN (0);
-CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1);
+SELECT format('CREATE TABLE parted_%s PARTITION OF parted FOR VALUES IN (%s)', n, n) FROM generate_series(0, 1) n \gexec
 INSERT INTO parted SELECT id, (id % 8 = 0)::int, val FROM apart;
 CREATE INDEX ON parted USING pipeann (val vector_l2_ops) WITH (m = 4, ef_construction = 8);
-ANALYZE parted;
-SET enable_memoize = off;
+ANALYZE parted; SET enable_memoize = off;
 SELECT is(sum(n)::bigint, (SELECT count(*) FROM apart a, parted p WHERE a.id <= 60 AND p.part = (a.id % 8 = 0)::int AND p.id % 100 = 1),
 	'a limit is filled from list partitions that an outer row picks from')
 FROM (SELECT id, (id % 8 = 0)::int AS which, val FROM apart WHERE id <= 60 OFFSET 0) a,
 	LATERAL (SELECT count(*) AS n FROM (SELECT id FROM parted WHERE part = a.which AND id % 100 = 1
 		ORDER BY val <-> a.val LIMIT 100) s) s;
-RESET enable_memoize;
 SELECT is(sum(n)::bigint, 60 * (SELECT count(*) FROM parted WHERE id % 100 = 1), 'and through a merge of all of them')
 FROM (SELECT val FROM apart WHERE id <= 60 OFFSET 0) a,
 	LATERAL (SELECT count(*) AS n FROM (SELECT id FROM parted WHERE id % 100 = 1 ORDER BY val <-> a.val LIMIT 1000) s) s;
