@@ -160,8 +160,8 @@ Tile(const int16 *const *rows, const int16 *panel, int dim, TileTerm term, int32
 			{
 				int32		x = columns[2 * c];
 				int32		y = columns[2 * c + 1];
-				uint32		both = term == TILE_COMMON ? (uint16) (a & x) << 16 | (uint16) (b & y) :
-					(uint16) (a ^ x) << 16 | (uint16) (b ^ y);
+				uint32		both = term == TILE_COMMON ? (uint32) (a & x) << 16 | (uint16) (b & y) :
+					(uint32) (a ^ x) << 16 | (uint16) (b ^ y);
 
 				sum[c] += term == TILE_PRODUCTS ? (uint32) (a * x + b * y) :
 					(uint32) __builtin_popcount(both);

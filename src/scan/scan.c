@@ -526,7 +526,7 @@ ReadLeftOut(PipeannLeftOut *left_out)
 	/* limited here, as PostgreSQL wants to be given scans of whole tables only */
 	if (PipeannIsHeap(table))
 	{
-		blocks = Min(blocks, Max(32, Min(left_out->block, work_mem / (BLCKSZ / 1024))));
+		blocks = Min(blocks, Max(32, Min(left_out->block, (BlockNumber) (work_mem / (BLCKSZ / 1024)))));
 		heap_setscanlimits(scan, left_out->block, blocks);
 	}
 	GetUserIdAndSecContext(&user, &rights);

@@ -539,10 +539,9 @@ RepairEntryGraph(PipeannVacuum *v)
 	e.x = palloc(mul_size(l->dim, sizeof(float)));
 	e.y = palloc(mul_size(l->dim, sizeof(float)));
 	e.ids = PipeannArray(uint32, codes->entry_count);
-	memcpy(e.ids, codes->entry_ids, codes->entry_count * sizeof(uint32));
 	for (uint32 i = 0; i < codes->entry_count; i++)
-		if (codes->entry_ids[i] < v->ids)
-			PipeannBitsAdd(&e.taken, codes->entry_ids[i]);
+		if ((e.ids[i] = codes->entry_ids[i]) < v->ids)
+			PipeannBitsAdd(&e.taken, e.ids[i]);
 	PlanEntries(&e);
 	for (uint32 at = 0; at < codes->entry_count; at += per_page)
 	{

@@ -49,7 +49,7 @@ MOST_README_WORDS, MOST_WORDS = 900, 18000	# and of README.md with docs/ but for
 # What may only fall. A commit that lowers a total may lower its limit; one that raises a limit
 # says in its message which other it lowered (CONTRIBUTING.md, "Size").
 TOTALS = {
-    "lines of src/*/*.[ch]": 41980,
+    "lines of src/*/*.[ch]": 41979,
     "functions of pipeann.so that are not static": 363,
     "headers of src/": 47,
     "words of src/README": 8932,

@@ -251,8 +251,8 @@ forged('wrong attribute code of an array', 'kinds', sub {
 forged('no attribute code of an array', 'kinds', sub {
 	my ($pages) = @_;
 	my $id = some_node($pages);
-	my ($block, $offset) = $pages->attribute($id, 3);
-	$pages->forge($block, $offset, chr(ord(substr $pages->page($block), $offset, 1) & 0x7F));
+	my ($block) = $pages->attribute($id, 3);
+	$pages->forge($pages->attribute($id, $_), "\0") for 3 .. 6;
 	return ($id, $pages->block_of($id), $block);
 }, "$named has an attribute code that does not cover its rows at block %3");
 
